@@ -1,0 +1,53 @@
+# Two commands do everything: `make demo` and `make test`. `make check` is the linters.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(shell find loaders/cpp tracer/cpp -name '*.h' -o -name '*.cpp' -o -name 'CMakeLists.txt')
+
+.PHONY: demo test check build format clean bench docs
+
+demo: $(STAMP)
+	$(BIN)/mycroft demo
+
+test: $(STAMP) $(VENV)/.browser
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	git ls-files '*.h' '*.cpp' '*.cc' | xargs -r $(BIN)/clang-format --dry-run --Werror
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+	git ls-files '*.h' '*.cpp' '*.cc' | xargs -r $(BIN)/clang-format -i
+
+bench: $(STAMP)
+	$(BIN)/python -m tests.bench
+
+# Rebuilds the C++ after a change.
+build:
+	rm -f $(STAMP)
+	$(MAKE) $(STAMP)
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV) || { echo "no venv module: install it (Debian: python3-venv)"; exit 1; }
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(STAMP): $(BIN)/python $(SOURCES)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt scikit-build-core pybind11 cmake ninja
+	$(BIN)/python -m pip install --quiet --no-build-isolation --constraint constraints.txt --editable '.[test,dev]'
+	touch $(STAMP)
+
+# The browser tests need a Chromium: the one in $$MYCROFT_CHROMIUM or on the PATH, else Debian's package.
+$(VENV)/.browser: $(BIN)/python
+	@if [ -n "$$MYCROFT_CHROMIUM" ] || command -v chromium >/dev/null || command -v google-chrome >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium fonts-dejavu-core >/dev/null; \
+	else echo "no chromium: install one, or name it in MYCROFT_CHROMIUM"; fi
+	touch $@
+
+clean:
+	rm -rf build dist .pytest_cache .ruff_cache $(STAMP)

@@ -1,0 +1,3 @@
+"""Mycroft: who, what and why, when a distributed training job stalls or slows."""
+
+__version__ = "0.1.0"
