@@ -74,11 +74,17 @@ class LoadContext(Protocol):
         ...
 
     def rank(self, rank: int, **facts: int | str | None) -> None:
-        """Add what is known of a rank (columns of `ranks`; `host` is a name); first word wins, conflicts are kept in `identity`."""
+        """Add what is known of a rank: columns of `ranks`, with `host` a name.
+
+        The first word wins; what contradicts it is kept in `identity`.
+        """
         ...
 
     def emit(self, table: str, frame: pl.DataFrame) -> None:
-        """Hand over rows of `table`; missing columns become NULL, unknown columns or values are an error of the loader."""
+        """Hand over rows of `table`.
+
+        Missing columns become NULL; a column that the table lacks is an error of the loader.
+        """
         ...
 
 

@@ -516,6 +516,19 @@ STACK_TEXTS = Table(
     ("stack_id",),
 )
 
+FILE_BLOCKS = Table(
+    "file_blocks",
+    "The text of the evidence itself, so that every claim can be opened: blocks of whole lines, zstd-compressed.",
+    (
+        _k("file_id", "UINTEGER", "file"),
+        _k("first_line", "UINTEGER", "number of its first line, from 1"),
+        _k("lines", "UINTEGER", "lines in the block"),
+        _k("size_bytes", "UINTEGER", "size before compression, bytes"),
+        _k("content", "BLOB", "zstd frame of the lines as UTF-8, ends of lines normalised"),
+    ),
+    ("file_id", "first_line"),
+)
+
 EDGES = Table(
     "edges",
     "Topology: who sends to whom on which channel.",
@@ -597,6 +610,7 @@ TABLES: Final[tuple[Table, ...]] = (
     EVENTS,
     STACKS,
     STACK_TEXTS,
+    FILE_BLOCKS,
     EDGES,
     TRIGGERS,
     INCIDENTS,
@@ -615,6 +629,7 @@ _ARROW: Final[dict[str, pa.DataType]] = {
     "FLOAT": pa.float32(),
     "DOUBLE": pa.float64(),
     "VARCHAR": pa.string(),
+    "BLOB": pa.binary(),
     "VARCHAR[]": pa.list_(pa.string()),
     "TIMESTAMP_NS": pa.timestamp("ns"),
     "ENUM": pa.dictionary(pa.uint32(), pa.string()),
@@ -630,6 +645,7 @@ _POLARS: Final[dict[str, pl.DataType]] = {
     "FLOAT": pl.Float32(),
     "DOUBLE": pl.Float64(),
     "VARCHAR": pl.String(),
+    "BLOB": pl.Binary(),
     "VARCHAR[]": pl.List(pl.String()),
     "TIMESTAMP_NS": pl.Datetime("ns"),
 }
