@@ -51,3 +51,7 @@ $(VENV)/.browser: $(BIN)/python
 
 clean:
 	rm -rf build dist .pytest_cache .ruff_cache $(STAMP)
+
+# The pages that are made from the code.
+docs: $(STAMP)
+	$(BIN)/python -c "from mycroft.loaders.schema import markdown; print(markdown())" > docs/schema.md
