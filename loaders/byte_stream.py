@@ -1,0 +1,61 @@
+"""The bytes of a file in pieces of bounded size, gzip undone on the way."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from mycroft.loaders.base import LoadReport
+
+PIECE: Final = 1 << 20
+# A trace compresses 10 to 30 times; far beyond that somebody wants our memory or time.
+_MAX_RATIO: Final = 1000
+
+
+def pieces(path: Path, report: LoadReport) -> Iterator[bytes]:
+    """Yield the content of `path`, a gzip file uncompressed; what is wrong is said in `report`, never raised.
+
+    A file cut short gives what could be read of it.
+    """
+    try:
+        with path.open("rb") as stream:
+            first = stream.read(PIECE)
+            if first[:2] != b"\x1f\x8b":
+                while first:
+                    yield first
+                    first = stream.read(PIECE)
+                return
+            yield from _inflated(stream, first, report)
+    except OSError as error:
+        report.problems.append(f"cannot be read: {error.strerror or error}; check its permissions")
+
+
+def _inflated(stream: BinaryIO, first: bytes, report: LoadReport) -> Iterator[bytes]:
+    engine = zlib.decompressobj(wbits=31)
+    taken = given = 0
+    piece: bytes = first
+    while piece:
+        taken += len(piece)
+        while piece:
+            try:
+                out = engine.decompress(piece, PIECE)
+            except zlib.error as error:
+                report.problems.append(f"gzip broken after {taken:,} bytes ({error}); kept what came before")
+                return
+            given += len(out)
+            if given > taken * _MAX_RATIO + PIECE:
+                report.problems.append(f"gzip grows more than {_MAX_RATIO} times; stopped after {given:,} bytes")
+                return
+            if out:
+                yield out
+            piece = engine.unconsumed_tail
+            if engine.eof:
+                piece = engine.unused_data
+                if not piece.startswith(b"\x1f\x8b"):
+                    return
+                engine = zlib.decompressobj(wbits=31)
+        piece = stream.read(PIECE)
+    if not engine.eof:
+        report.problems.append("gzip cut short; kept what could be read")
