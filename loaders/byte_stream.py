@@ -59,3 +59,24 @@ def _inflated(stream: BinaryIO, first: bytes, report: LoadReport) -> Iterator[by
         piece = stream.read(PIECE)
     if not engine.eof:
         report.problems.append("gzip cut short; kept what could be read")
+
+
+def lines(path: Path, report: LoadReport, *, max_line: int = 16 << 20) -> Iterator[tuple[int, bytes]]:
+    """Yield line number (from 1) and line without its end; a line over `max_line` bytes is counted and passed over."""
+    number, held, skipping = 0, b"", False
+    for piece in pieces(path, report):
+        parts = (held + piece).split(b"\n")
+        held = parts.pop()
+        for part in parts:
+            number += 1
+            if skipping or len(part) > max_line:
+                report.drop(f"line longer than {max_line >> 20} MiB")
+                skipping = False
+                continue
+            yield number, part.rstrip(b"\r")
+        if len(held) > max_line:
+            held, skipping = b"", True
+    if skipping:
+        report.drop(f"line longer than {max_line >> 20} MiB")
+    elif held.strip():
+        yield number + 1, held.rstrip(b"\r")

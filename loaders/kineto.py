@@ -14,13 +14,14 @@ import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import msgspec
 
 from mycroft.loaders._core import JsonElements
 from mycroft.loaders.base import EvidenceFile, LoadContext, LoadReport
 from mycroft.loaders.byte_stream import pieces
+from mycroft.loaders.json_values import as_int, as_list, micros_to_ns
 from mycroft.loaders.op_names import dtype_bytes, op_kind
 from mycroft.loaders.rows import RowBuffer, clip
 
@@ -68,21 +69,6 @@ _EVENT: Final = msgspec.json.Decoder(_Event, strict=False)
 _DISTRIBUTED: Final = msgspec.json.Decoder(_Distributed, strict=False)
 
 
-def micros_to_ns(raw: bytes) -> int | None:
-    """Return a JSON number of microseconds, as text, in whole ns; None if it is no plain number."""
-    text = raw.strip().strip(b'"')
-    if not text:
-        return None
-    whole, _, fraction = text.partition(b".")
-    try:
-        if b"e" in text or b"E" in text:
-            return round(float(text) * 1000)
-        ns = abs(int(whole)) * 1000 + int((fraction[:3] + b"000")[:3])
-    except (ValueError, OverflowError):
-        return None
-    return -ns if whole.startswith(b"-") else ns
-
-
 @dataclass(slots=True)
 class _Call:
     """The CPU side of an operation (`record_param_comms`)."""
@@ -109,33 +95,17 @@ class _Trace:
     has_kernels: bool = False
 
 
-def _int(value: Any) -> int | None:
-    if isinstance(value, bool):
-        return None
-    if isinstance(value, int):
-        return value
-    if isinstance(value, float) and value == value and abs(value) < 2**63:
-        return int(value)
-    if isinstance(value, str):
-        try:
-            return int(value, 0)
-        except ValueError:
-            return None
-    return None
-
-
 def group_ranks(args: dict[str, Any]) -> list[int] | None:
     """Return the members that an event's metadata gives, None where they are not all written."""
     text = args.get("Process Group Ranks")
     if isinstance(text, list):
-        members: list[Any] = text
-        return [r for r in map(_int, members) if r is not None]
+        return [r for r in map(as_int, as_list(cast("Any", text))) if r is not None]
     if isinstance(text, str) and "." not in text and len(text) < 200_000:
         ranks = [int(r) for r in re.findall(r"\d{1,9}", text)]
-        size = _int(args.get("Group size"))
+        size = as_int(args.get("Group size"))
         if ranks and (size is None or size == len(ranks)):
             return ranks
-    start, stride, size = (_int(args.get(k)) for k in ("Global rank start", "Global rank stride", "Group size"))
+    start, stride, size = (as_int(args.get(k)) for k in ("Global rank start", "Global rank stride", "Group size"))
     if start is None or stride is None or size is None or start < 0 or stride < 1 or not 0 < size <= 1 << 20:
         return None
     return list(range(start, start + stride * size, stride))
@@ -219,7 +189,7 @@ class KinetoLoader:
     def _event(self, trace: _Trace, event: _Event) -> None:
         if event.ph == "M":
             if event.name == "process_labels" and event.args.get("labels") == "CPU":
-                trace.pid = _int(event.pid)
+                trace.pid = as_int(event.pid)
             return
         if event.ph != "X":
             return
@@ -233,8 +203,8 @@ class KinetoLoader:
                 trace.has_kernels = True
                 self._op(trace, event.args, event.name, ts=ts, dur=dur, kernel=True)
         elif event.name == "record_param_comms":
-            trace.pid = trace.pid or _int(event.pid)
-            key = _int(event.args.get("External id"))
+            trace.pid = trace.pid or as_int(event.pid)
+            key = as_int(event.args.get("External id"))
             name = event.args.get("Collective name")
             if key is not None and len(trace.calls) < _MAX_OPS and (name is None or name not in _NOT_OPS):
                 trace.calls[key] = _Call(ts, event.args)
@@ -257,7 +227,7 @@ class KinetoLoader:
         if len(trace.ops) >= _MAX_OPS:
             trace.report.drop(f"more than {_MAX_OPS:,} operations")
             return
-        external = _int(args.get("External id"))
+        external = as_int(args.get("External id"))
         call = trace.calls.get(external) if kernel and external is not None else None
         meta = {**call.args, **args} if call else args
         if call is not None and external is not None:
@@ -268,17 +238,19 @@ class KinetoLoader:
         algo = _NEW_ALGO.search(name) or _ALGO.search(name)
         dtype = meta.get("dtype")
         dtype = dtype if isinstance(dtype, str) else None
-        in_numel, out_numel = _int(meta.get("In msg nelems")), _int(meta.get("Out msg nelems"))
+        in_numel, out_numel = as_int(meta.get("In msg nelems")), as_int(meta.get("Out msg nelems"))
         width = dtype_bytes(dtype)
         numel = max((n for n in (in_numel, out_numel) if n is not None and n >= 0), default=None)
-        peer = _int(meta.get("Dst Rank")) if kind == "send" else _int(meta.get("Src Rank")) if kind == "recv" else None
+        peer = (
+            as_int(meta.get("Dst Rank")) if kind == "send" else as_int(meta.get("Src Rank")) if kind == "recv" else None
+        )
         group = meta.get("Process Group Name")
         trace.ops.append(
             {
                 "group": group if isinstance(group, str) else None,
                 "desc": meta.get("Process Group Description"),
                 "ranks": group_ranks(meta),
-                "op_seq": _int(meta.get("Seq")),
+                "op_seq": as_int(meta.get("Seq")),
                 "op_kind": kind,
                 "op_name": clip(op_name),
                 "start": ts,
@@ -293,7 +265,7 @@ class KinetoLoader:
                 "dtype": dtype,
                 "algo": algo[1] if algo else None,
                 "proto": algo[2] if algo else None,
-                "stream": _int(args.get("stream")),
+                "stream": as_int(args.get("stream")),
             }
         )
 
