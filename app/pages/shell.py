@@ -5,6 +5,9 @@ from __future__ import annotations
 from dash import dcc, html
 from dash.development.base_component import Component
 
+from mycroft.app.pages import frame, links
+from mycroft.app.pages.panel import link
+
 URL_ID = "url"
 PAGE_ID = "page"
 TITLE_ID = "page-title"
@@ -13,6 +16,8 @@ INDEX = """<!DOCTYPE html>
 <html lang="en">
 <head>
 {%metas%}
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
 <title>{%title%}</title>
 {%favicon%}
 {%css%}
@@ -31,9 +36,25 @@ INDEX = """<!DOCTYPE html>
 
 def shell() -> Component:
     """Return the layout of the app; the router fills `PAGE_ID` and `TITLE_ID` whenever the path changes."""
-    return html.Div([dcc.Location(id=URL_ID, refresh=False), dcc.Store(id=TITLE_ID), html.Main(id=PAGE_ID)])
+    return html.Div([dcc.Location(id=URL_ID, refresh=False), dcc.Store(id=TITLE_ID), html.Div(loading(), id=PAGE_ID)])
+
+
+def loading() -> Component:
+    """Return what stands in the place of a page until it has come."""
+    return html.Div(
+        [
+            html.P("Loading…", className="loading__text", role="status"),
+            html.Div(className="loading__box"),
+            html.Div(className="loading__box"),
+        ],
+        className="loading",
+    )
 
 
 def message(title: str, text: str) -> Component:
     """Return a page that only says something: unknown address, no access, an error."""
-    return html.Section([html.H1(title), html.P(text), html.A("All traces", href="/")], className="message")
+    return frame.page(
+        "message",
+        html.Section([html.H1(title), html.P(text), html.P(link("All traces", links.traces()))], className="message"),
+        crumbs=[("Traces", links.traces()), (title, None)],
+    )

@@ -1,0 +1,292 @@
+"""The first band of a diagnosis: who, what, why, since when, how sure, and what to do next.
+
+Everything is in the verdict already; here it only gets its place. The same band stands for a finding, for a trace
+in which nothing is wrong, and for evidence that does not suffice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dash import html
+
+from mycroft.app.pages import words
+from mycroft.app.pages.links import TraceLinks
+from mycroft.app.pages.panel import Child, attributes, copyable, link, ranks_inline, tag, unknown
+
+Verdict = Mapping[str, Any]
+Finding = Mapping[str, Any]
+
+LONG_SUMMARY: Final = 90
+LONGEST_SUMMARY: Final = 220
+"""Characters from which the headline is set smaller, and smaller still, so that the band stays above the fold."""
+STEPS_SHOWN: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class RankFacts:
+    """What is known of a rank beside the verdict; None is unknown."""
+
+    host: str | None = None
+    gpu: str | None = None
+    nic: str | None = None
+    place: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a page needs to know of the trace to write a verdict: addresses, files and ranks by name."""
+
+    links: TraceLinks
+    files: Mapping[str, int] = field(default_factory=dict[str, int])
+    ranks: Mapping[int, RankFacts] = field(default_factory=dict[int, RankFacts])
+    group_sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+
+    def host_of(self, rank: int) -> str | None:
+        """Return the host of a rank, None where it is not known."""
+        known = self.ranks.get(rank)
+        return known.host if known else None
+
+
+def headline_tag(finding: Finding) -> html.Span:
+    """Return the tag over the headline: a sure root cause is filled, one of several is only outlined."""
+    cause = finding["root_cause"]
+    if cause["one_of"]:
+        return tag(f"One of {words.plural(len(cause['ranks']) or len(cause['hosts']), 'suspect')}", "suspect")
+    if not (cause["ranks"] or cause["hosts"] or cause["devices"]):
+        return tag("Cause not named", "neutral")
+    return tag("Root cause", "cause")
+
+
+def _title_class(summary: str) -> str:
+    size = "--longest" if len(summary) > LONGEST_SUMMARY else "--long" if len(summary) > LONG_SUMMARY else ""
+    return "verdict__title" + (f" verdict__title{size}" if size else "")
+
+
+def _fact(name: str, value: Child, *lines: Child, wide: bool = False) -> html.Div:
+    more = [html.Div(line, className="fact__more") for line in lines if line is not None]
+    return html.Div(
+        [html.Dt(name), html.Dd([html.Div(value, className="fact__value"), *more])],
+        className="fact fact--wide" if wide else "fact",
+    )
+
+
+def _who(finding: Finding, context: Context) -> list[Child]:
+    cause = finding["root_cause"]
+    items: list[Child] = []
+    if cause["ranks"]:
+        items.append(html.Span(ranks_inline(cause["ranks"], context.links.rank)))
+    hosts = list(dict.fromkeys(cause["hosts"])) or list(
+        dict.fromkeys(host for rank in cause["ranks"] if (host := context.host_of(rank)))
+    )
+    for host in hosts[:3]:
+        items.append(link(words.shorten(host, 40), context.links.host(host)))
+    if len(hosts) > 3:
+        items.append(html.Span(f"{len(hosts) - 3} more hosts"))
+    if cause["ranks"] and not hosts:
+        items.append(unknown("host unknown"))
+    devices = list(cause["devices"])
+    if len(cause["ranks"]) == 1 and (known := context.ranks.get(cause["ranks"][0])):
+        devices += [name for name in (known.gpu, known.nic) if name and name not in devices]
+        if known.place:
+            devices.append(known.place)
+    items += [html.Span(words.shorten(device, 40)) for device in devices[:4]]
+    flow = cause.get("flow")
+    if flow:
+        named = [
+            f"channel {flow['channel']}" if flow.get("channel") is not None else "",
+            f"{flow['dir']} to rank {flow['peer']}"
+            if flow.get("dir") == "send" and flow.get("peer") is not None
+            else "",
+            f"{flow['dir']} from rank {flow['peer']}"
+            if flow.get("dir") == "recv" and flow.get("peer") is not None
+            else "",
+            f"queue pair {flow['qp']}" if flow.get("qp") is not None else "",
+        ]
+        items.append(html.Span(" · ".join(part for part in named if part)))
+    return items
+
+
+def _what(finding: Finding, context: Context) -> html.Div:
+    op = finding.get("collective")
+    if not op or not (op.get("op") or op.get("group")):
+        return _fact("What", f"{words.status(finding['status'])}", words.category(finding["category"]))
+    named = " ".join(
+        part
+        for part in (words.shorten(str(op.get("op") or ""), 40), str(op["seq"]) if op.get("seq") is not None else "")
+        if part
+    )
+    value: Child = named or "an operation"
+    if op.get("comm") and op.get("seq") is not None:
+        value = link(named, context.links.op(op["comm"], op["seq"]))
+    group: list[Child] = []
+    if op.get("group"):
+        shown = words.shorten(op["group"], 44)
+        group.append(link(shown, context.links.comm(op["comm"])) if op.get("comm") else shown)
+    size = context.group_sizes.get(op.get("comm") or "")
+    if size:
+        group.append(f" · {words.plural(size, 'rank')}")
+    waiting = finding["victims"]["count"]
+    effect = {"hang": "waiting", "crash": "waiting", "slow": "slowed"}.get(finding["status"], "affected")
+    return _fact(
+        f"What · {words.status(finding['status']).lower()}",
+        value,
+        html.Span(group),
+        f"{words.plural(waiting, 'other rank')} {effect}" if waiting else None,
+    )
+
+
+def confidence_meter(level: str) -> html.Span:
+    """Return the word of a confidence with three bars of which one to three are filled."""
+    word, filled = words.CONFIDENCES.get(level, (level, 0))
+    bars = [html.I(className="meter__bar meter__bar--on" if n < filled else "meter__bar") for n in range(3)]
+    return html.Span(
+        [html.Span(bars, className="meter__bars", **attributes(aria_hidden="true")), html.Span(word)], className="meter"
+    )
+
+
+def next_steps(steps: list[str]) -> Child:
+    """Return the actions as an ordered list; a comment after ` # ` is set beneath its command."""
+    if not steps:
+        return html.P("The analysis proposes nothing for this case.", className="muted")
+    items: list[Child] = []
+    for step in steps:
+        command, mark, comment = step.partition("  # ")
+        items.append(html.Li(copyable(command.strip(), comment=comment.strip() if mark else "")))
+    shown = html.Ol(items[:STEPS_SHOWN], className="steps")
+    if len(items) <= STEPS_SHOWN:
+        return shown
+    more = html.Ol(items[STEPS_SHOWN:], className="steps", start=str(STEPS_SHOWN + 1))
+    return [shown, html.Details([html.Summary(f"{len(items) - STEPS_SHOWN} more"), more], className="fold")]
+
+
+def finding_band(finding: Finding, context: Context, *, weakened: list[Child]) -> html.Section:
+    """Return the band of one finding; `weakened` are the remarks on the evidence that lower its confidence."""
+    summary = str(finding["summary"]).rstrip(".")
+    time, day = words.clock(finding.get("since"))
+    reasons = html.Ul([html.Li(reason) for reason in finding["confidence_why"]], className="reasons")
+    who = html.Div(
+        [
+            html.Div(
+                [headline_tag(finding), html.Span(words.category(finding["category"]), className="verdict__category")],
+                className="verdict__tags",
+            ),
+            html.H1(summary, className=_title_class(summary)),
+            html.Div(_who(finding, context), className="verdict__who"),
+        ],
+        className="verdict__head",
+    )
+    why = html.Span(finding["why"] or unknown("not said"), className="fact__why")
+    facts = html.Dl(
+        [
+            _what(finding, context),
+            _fact("Since", time if finding.get("since") else unknown(), day),
+            _fact("Why", why, wide=True),
+            _fact("Confidence", confidence_meter(finding["confidence"]), reasons, wide=True),
+        ],
+        className="verdict__facts",
+    )
+    todo = html.Div([html.H2("Do next"), html.Div(next_steps(list(finding["next_steps"])))], className="verdict__next")
+    kind = "suspect" if finding["root_cause"]["one_of"] else "cause"
+    return html.Section(
+        [html.Div([who, facts, todo], className="verdict__grid"), *_remarks(weakened)],
+        className=f"verdict verdict--{kind}",
+        **attributes(aria_label="Verdict"),
+    )
+
+
+def _remarks(weakened: list[Child]) -> list[Child]:
+    if not weakened:
+        return []
+    return [
+        html.Div([html.Div(remark, className="verdict__remark") for remark in weakened], className="verdict__remarks")
+    ]
+
+
+def healthy_band(verdict: Verdict) -> html.Section:
+    """Return the band of a trace in which nothing is wrong."""
+    return html.Section(
+        html.Div(
+            [
+                html.Div(
+                    [
+                        html.Div(tag("Healthy", "done"), className="verdict__tags"),
+                        html.H1(str(verdict["summary"]).rstrip("."), className="verdict__title"),
+                    ],
+                    className="verdict__head",
+                ),
+                html.Dl(_coverage_facts(verdict), className="verdict__facts"),
+                html.Div(
+                    [
+                        html.H2("What this means"),
+                        html.P(
+                            "The ranks in this evidence agree on what was issued and what was finished. A fault that "
+                            "leaves no mark in the files listed here would not show."
+                        ),
+                    ],
+                    className="verdict__next",
+                ),
+            ],
+            className="verdict__grid",
+        ),
+        className="verdict verdict--healthy",
+        **attributes(aria_label="Verdict"),
+    )
+
+
+def cannot_tell_band(verdict: Verdict, *, weakened: list[Child]) -> html.Section:
+    """Return the band of evidence that does not suffice: what would decide it takes the place of the actions."""
+    decide = [
+        html.Li([html.Strong(item["would_decide"]), html.Div(item["what"], className="muted")])
+        for item in verdict["unknown"]
+    ]
+    return html.Section(
+        [
+            html.Div(
+                [
+                    html.Div(
+                        [
+                            html.Div(tag("Cannot tell", "nolog"), className="verdict__tags"),
+                            html.H1(
+                                str(verdict["summary"]).rstrip("."),
+                                className="verdict__title verdict__title--long",
+                            ),
+                        ],
+                        className="verdict__head",
+                    ),
+                    html.Dl(_coverage_facts(verdict), className="verdict__facts"),
+                    html.Div(
+                        [
+                            html.H2("What would decide it"),
+                            html.Ol(decide, className="decide") if decide else html.P("The analysis names nothing."),
+                        ],
+                        className="verdict__next",
+                    ),
+                ],
+                className="verdict__grid",
+            ),
+            *_remarks(weakened),
+        ],
+        className="verdict verdict--unknown",
+        **attributes(aria_label="Verdict"),
+    )
+
+
+def _coverage_facts(verdict: Verdict) -> list[Child]:
+    seen = verdict["evidence"]
+    expected = seen["ranks_expected"]
+    formats = ", ".join(f"{words.source(name)} {count:,}" for name, count in sorted(seen["formats"].items()))
+    missing = None if expected is None else expected - seen["ranks_seen"]
+    return [
+        _fact(
+            "Ranks seen",
+            words.number(seen["ranks_seen"]),
+            f"of {expected:,} expected" if expected is not None else "how many there should be is unknown",
+            f"{missing:,} left nothing" if missing else None,
+        ),
+        _fact("Files", words.number(seen["files"]), formats or None),
+        _fact("Not read", words.number(len(seen["unread"])), "see Data quality" if seen["unread"] else None),
+        _fact("Confidence", unknown("none claimed") if verdict["status"] == "cannot_tell" else "by absence of faults"),
+    ]

@@ -1,0 +1,11 @@
+// Starts what the pages need beside Dash. Everything works by attributes of elements, so that a page that is
+// replaced needs no cleaning up.
+import { startCopying } from "./modules/copying.mjs";
+import { startDialogs } from "./modules/dialogs.mjs";
+import { startFigures } from "./modules/figures.mjs";
+import { startNavigation } from "./modules/navigation.mjs";
+
+startNavigation();
+startFigures();
+startCopying();
+startDialogs();

@@ -1,0 +1,52 @@
+// Buttons that copy: `data-copy="text"`, or `data-copy-link` for the address of the page with its generation.
+
+/** Copies text; works on plain HTTP too, where the clipboard interface is missing. */
+export async function copyText(text) {
+  if (navigator.clipboard && window.isSecureContext) {
+    await navigator.clipboard.writeText(text);
+    return;
+  }
+  const area = document.createElement("textarea");
+  area.value = text;
+  area.style.position = "fixed";
+  area.style.opacity = "0";
+  (document.querySelector("dialog[open]") ?? document.body).append(area);
+  area.select();
+  const done = document.execCommand("copy");
+  area.remove();
+  if (!done) throw new Error("the browser refused to copy");
+}
+
+/** The address of the page with the generation of the trace in it, so that it shows the same later. */
+export function pinnedAddress(here, generation) {
+  const address = new URL(here);
+  if (generation && !address.searchParams.has("g")) {
+    // Written by hand: URLSearchParams would rewrite the other keys.
+    address.search += `${address.search ? "&" : "?"}g=${encodeURIComponent(generation)}`;
+  }
+  return address.href;
+}
+
+export function announce(message) {
+  const region = document.getElementById("live-region");
+  if (region) region.textContent = message;
+}
+
+export function startCopying() {
+  document.addEventListener("click", async (event) => {
+    const button = event.target instanceof Element ? event.target.closest("[data-copy], [data-copy-link]") : null;
+    if (!button) return;
+    const generation = document.querySelector("[data-generation]")?.getAttribute("data-generation");
+    const text = button.hasAttribute("data-copy-link")
+      ? pinnedAddress(window.location.href, generation)
+      : button.getAttribute("data-copy");
+    try {
+      await copyText(text);
+      button.setAttribute("data-copied", "");
+      announce("Copied");
+      setTimeout(() => button.removeAttribute("data-copied"), 1600);
+    } catch (error) {
+      announce(`Not copied: ${error.message}`);
+    }
+  });
+}
