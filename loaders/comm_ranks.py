@@ -11,6 +11,7 @@ from typing import Final
 
 from mycroft.loaders.base import LoadContext
 
+# Host and process id. An empty host stands for a process of which no more is known than its file (the number).
 Process = tuple[str, int]
 MAX_RANKS: Final = 1 << 20
 
@@ -58,7 +59,8 @@ class CommRanks:
         return self._world
 
     def _find_world(self) -> tuple[int, ...]:
-        sizes = {h: c.size or 0 for h, c in self._comms.items()}
+        # Where no source gives the size, the highest rank seen is the least it can be.
+        sizes = {h: c.size or max(c.ranks, default=-1) + 1 for h, c in self._comms.items()}
         if not sizes:
             return ()
         greatest = max(sizes.values())
@@ -103,9 +105,8 @@ class CommRanks:
             return list(range(comm.size))
         if len(comm.ranks) < comm.size:
             return None
-        ranks = [self.global_rank(hash_, r) for r in range(comm.size)]
-        known = [r for r in ranks if r is not None]
-        return known if len(known) == comm.size and len(set(known)) == comm.size else None
+        known = [r for i in range(comm.size) if (r := self.global_rank(hash_, i)) is not None]
+        return known if len(set(known)) == comm.size else None
 
     def comm_id(self, context: LoadContext, hash_: int, *, source: str = "log") -> int:
         """Return the trace's id of a communicator, with its members where all are known."""
@@ -125,5 +126,5 @@ class CommRanks:
         """Hand the hosts and processes of the ranks that are certain to the trace."""
         for hash_ in self.world():
             for rank, (host, pid) in sorted(self._comms[hash_].ranks.items()):
-                if rank not in self._comms[hash_].conflicts:
+                if host and rank not in self._comms[hash_].conflicts:
                     context.rank(rank, host=host, pid=pid)
