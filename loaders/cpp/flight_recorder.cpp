@@ -1,0 +1,1020 @@
+#include "flight_recorder.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <optional>
+#include <thread>
+#include <unordered_map>
+
+#include "json.h"
+#include "pickle.h"
+
+namespace mycroft {
+namespace {
+
+// Order of schema.OP_KINDS; a test compares.
+enum OpKind : std::uint8_t {
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kSend,
+  kRecv,
+  kBroadcast,
+  kReduce,
+  kGather,
+  kScatter,
+  kAllToAll,
+  kBarrier,
+  kCoalesced,
+  kOther,
+};
+
+// Order of schema.OP_STATES.
+enum OpState : std::uint8_t { kScheduled, kStarted, kCompleted };
+
+// Years 1990 to 2200: a time outside is a damaged number, not a time.
+constexpr std::int64_t kFirstTime = 631'152'000'000'000'000;
+constexpr std::int64_t kLastTime = 7'258'118'400'000'000'000;
+
+enum class Field : std::uint8_t {
+  kUnknown,
+  kFrames,
+  kRecordId,
+  kPgId,
+  kProcessGroup,
+  kSeqId,
+  kCollectiveSeqId,
+  kP2pSeqId,
+  kOpId,
+  kProfilingName,
+  kTimeCreatedNs,
+  kTimeCreatedUs,
+  kDurationMs,
+  kInputSizes,
+  kInputDtypes,
+  kOutputSizes,
+  kOutputDtypes,
+  kState,
+  kSeenStart,
+  kSeenEnd,
+  kRetired,
+  kTimeoutMs,
+  kIsP2p,
+};
+
+struct FieldName {
+  std::string_view name;
+  Field field;
+};
+
+constexpr std::array kFields = {
+    FieldName{"frames", Field::kFrames},
+    FieldName{"record_id", Field::kRecordId},
+    FieldName{"pg_id", Field::kPgId},
+    FieldName{"process_group", Field::kProcessGroup},
+    FieldName{"seq_id", Field::kSeqId},
+    FieldName{"collective_seq_id", Field::kCollectiveSeqId},
+    FieldName{"p2p_seq_id", Field::kP2pSeqId},
+    FieldName{"op_id", Field::kOpId},
+    FieldName{"profiling_name", Field::kProfilingName},
+    FieldName{"time_created_ns", Field::kTimeCreatedNs},
+    FieldName{"time_created_us", Field::kTimeCreatedUs},
+    FieldName{"duration_ms", Field::kDurationMs},
+    FieldName{"input_sizes", Field::kInputSizes},
+    FieldName{"input_dtypes", Field::kInputDtypes},
+    FieldName{"output_sizes", Field::kOutputSizes},
+    FieldName{"output_dtypes", Field::kOutputDtypes},
+    FieldName{"state", Field::kState},
+    FieldName{"time_discovered_started_ns", Field::kSeenStart},
+    FieldName{"time_discovered_completed_ns", Field::kSeenEnd},
+    FieldName{"retired", Field::kRetired},
+    FieldName{"timeout_ms", Field::kTimeoutMs},
+    FieldName{"is_p2p", Field::kIsP2p},
+};
+
+// Bytes of one element by c10 name, 0 where unknown.
+unsigned dtype_bytes(std::string_view name) {
+  static const std::unordered_map<std::string_view, unsigned> kSizes = {
+      {"Float", 4},
+      {"Double", 8},
+      {"Half", 2},
+      {"BFloat16", 2},
+      {"Long", 8},
+      {"Int", 4},
+      {"Short", 2},
+      {"Char", 1},
+      {"Byte", 1},
+      {"Bool", 1},
+      {"ComplexHalf", 4},
+      {"ComplexFloat", 8},
+      {"ComplexDouble", 16},
+      {"UInt16", 2},
+      {"UInt32", 4},
+      {"UInt64", 8},
+      {"QInt8", 1},
+      {"QUInt8", 1},
+      {"QInt32", 4},
+      {"Float8_e5m2", 1},
+      {"Float8_e4m3fn", 1},
+      {"Float8_e5m2fnuz", 1},
+      {"Float8_e4m3fnuz", 1},
+      {"Float8_e8m0fnu", 1},
+      {"Float4_e2m1fn_x2", 1},
+  };
+  auto found = kSizes.find(name);
+  return found == kSizes.end() ? 0 : found->second;
+}
+
+bool starts_with_any(std::string_view text, std::initializer_list<std::string_view> prefixes) {
+  return std::any_of(prefixes.begin(), prefixes.end(),
+                     [&](std::string_view prefix) { return text.starts_with(prefix); });
+}
+
+// Kind of an operation by its name without the backend. Case and underscores differ between
+// releases and backends.
+std::uint8_t kind_of(std::string_view name) {
+  if (name == "coalesced") return kCoalesced;
+  if (name.ends_with("_coalesced") && std::all_of(name.begin(), name.end() - 10, [](char c) {
+        return c == '_' || (c >= 'A' && c <= 'Z');
+      })) {
+    return kCoalesced;  // the closing entry of a group of collectives, such as ALLGATHER_coalesced
+  }
+  std::string plain;
+  for (char c : name) {
+    if (c == ' ') break;
+    if (c != '_') plain += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  }
+  std::string_view p = plain;
+  if (starts_with_any(p, {"allreducebarrier", "barrier", "monitoredbarrier"})) return kBarrier;
+  if (p.starts_with("allreduce")) return kAllReduce;
+  if (p.starts_with("allgather")) return kAllGather;
+  if (p.starts_with("reducescatter")) return kReduceScatter;
+  if (p.starts_with("alltoall")) return kAllToAll;
+  if (p.starts_with("broadcast")) return kBroadcast;
+  if (p.starts_with("reduce")) return kReduce;
+  if (p.starts_with("gather")) return kGather;
+  if (p.starts_with("scatter")) return kScatter;
+  if (p.starts_with("send")) return kSend;
+  if (p.starts_with("recv")) return kRecv;
+  return kOther;
+}
+
+std::uint32_t small_rank(std::string_view digits, std::size_t& used) {
+  std::uint32_t rank = kNull32;
+  auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
+  if (error != std::errc()) return kNull32;
+  used = static_cast<std::size_t>(end - digits.data());
+  return rank;
+}
+
+// "send 0->1" and "recv 1<-0": own rank first, both inside the group.
+void parse_p2p(std::string_view name, std::uint32_t& own, std::uint32_t& peer) {
+  std::size_t space = name.find(' ');
+  if (space == std::string_view::npos) return;
+  std::string_view rest = name.substr(space + 1);
+  std::size_t used = 0;
+  std::uint32_t first = small_rank(rest, used);
+  if (first == kNull32) return;
+  rest.remove_prefix(used);
+  if (!rest.starts_with("->") && !rest.starts_with("<-")) return;
+  rest.remove_prefix(2);
+  std::uint32_t second = small_rank(rest, used);
+  if (second == kNull32) return;
+  own = first;
+  peer = second;
+}
+
+// Texts and stacks of one file, with codes of their own until the end: the shared pool is locked
+// once per file.
+class LocalTexts {
+ public:
+  void clear() {
+    codes_.clear();
+    texts_.clear();
+    kept_.clear();
+    recent_.fill({});
+  }
+
+  std::uint32_t code(std::string_view text) {
+    // Picklers remember strings: the same text is mostly the same place in the input.
+    Recent& recent = recent_[(reinterpret_cast<std::uintptr_t>(text.data()) >> 1) % recent_.size()];
+    if (recent.text.data() == text.data() && recent.text.size() == text.size() && !text.empty()) {
+      return recent.code;
+    }
+    auto [place, added] = codes_.try_emplace(text, static_cast<std::uint32_t>(texts_.size()));
+    if (added) texts_.push_back(text);
+    recent = {text, place->second};
+    return place->second;
+  }
+
+  // Same for a text that is made here and would vanish.
+  std::uint32_t made(const std::string& text) {
+    auto known = codes_.find(text);
+    if (known != codes_.end()) return known->second;
+    kept_.push_back(text);
+    texts_.push_back(kept_.back());
+    auto added = static_cast<std::uint32_t>(texts_.size() - 1);
+    codes_.emplace(kept_.back(), added);
+    return added;
+  }
+
+  std::string_view text(std::uint32_t code) const { return texts_[code]; }
+  const std::vector<std::string_view>& all() const { return texts_; }
+
+ private:
+  struct Recent {
+    std::string_view text;
+    std::uint32_t code = 0;
+  };
+  std::unordered_map<std::string_view, std::uint32_t> codes_;
+  std::vector<std::string_view> texts_;
+  std::deque<std::string> kept_;
+  std::array<Recent, 256> recent_;
+};
+
+class DumpReader {
+ public:
+  DumpReader(std::uint32_t file, Document& doc, Pool& pool) : file_(file), doc_(doc), pool_(pool) {}
+
+  Dump read(std::string_view input) {
+    try {
+      Parsed parsed = parse(input);
+      info_.damage = parsed.damage;
+      info_.trailing = parsed.trailing;
+      // Lists and sizes are turned into text once, however often they are referred to.
+      container_code_.assign(doc_.container_count(), kNoCode);
+      container_numbers_.clear();
+      top(parsed.root);
+      derive();
+      publish();
+    } catch (const ReadError& error) {
+      fail(error.what());
+    } catch (const std::bad_alloc&) {
+      fail("does not fit into memory");
+    }
+    return {std::move(info_), std::move(out_)};
+  }
+
+ private:
+  // An entry as it is read, before it becomes a row.
+  struct Entry {
+    std::int64_t record_id = kNull64, pg_id = kNull64, seq = kNull64, p2p_seq = kNull64,
+                 op_id = kNull64, created = kNull64, seen_start = kNull64, seen_end = kNull64,
+                 dur_ns = kNull64, timeout_ms = kNull64;
+    std::uint32_t group_name = kNoCode, group_desc = kNoCode, name = kNoCode, stack = kNoCode;
+    Value in_sizes, out_sizes, in_dtypes, out_dtypes;
+    std::uint8_t state = kNull8, retired = kNull8, is_p2p = kNull8;
+    bool named = false;
+  };
+
+  struct Numbers {
+    std::int64_t numel = kNull64;
+  };
+
+  // What is known of one name of an operation: parsed once.
+  struct NameFacts {
+    std::uint32_t op_name = kNoCode;
+    std::uint32_t own = kNull32, peer = kNull32;
+    std::uint8_t kind = kOther;
+    std::string_view backend;
+  };
+
+  void fail(const std::string& what) {
+    info_.error = what;
+    info_.entries = 0;
+    info_.groups.clear();
+    info_.config.clear();
+    info_.status.clear();
+    out_ = Columns();
+  }
+
+  Parsed parse(std::string_view input) {
+    std::string_view json = input;
+    if (json.starts_with("\xef\xbb\xbf")) json.remove_prefix(3);
+    while (!json.empty() &&
+           (json[0] == ' ' || json[0] == '\n' || json[0] == '\r' || json[0] == '\t')) {
+      json.remove_prefix(1);
+    }
+    bool is_json = json.starts_with('{') || json.starts_with('[');
+    // A pickle can be many times larger once read, by short references to long things: the limit
+    // grows with the file.
+    ReadLimits limits;
+    limits.memory = std::min(limits.memory, (std::size_t{16} << 20) + 96 * input.size());
+    doc_.clear(limits);
+    return is_json ? read_json(input.substr(input.size() - json.size()), doc_)
+                   : read_pickle(input, doc_);
+  }
+
+  std::int64_t number(const Value& value, const char* field) {
+    if (value.kind == Kind::kInt) return value.as.i;
+    if (value.kind == Kind::kText) {  // JSON writes the numbers of pg_status as text
+      std::int64_t i = 0;
+      std::string_view s = value.str();
+      auto [end, error] = std::from_chars(s.data(), s.data() + s.size(), i);
+      if (error == std::errc() && end == s.data() + s.size()) return i;
+    }
+    if (value.kind != Kind::kNone) odd(field);
+    return kNull64;
+  }
+
+  // A number that counts or names: never negative.
+  std::int64_t natural(const Value& value, const char* field) {
+    std::int64_t i = number(value, field);
+    if (i < 0 && i != kNull64) {
+      odd(field);
+      return kNull64;
+    }
+    return i;
+  }
+
+  // JSON writes 0 for a time that there is not.
+  std::int64_t time(const Value& value, std::int64_t unit, const char* field) {
+    std::int64_t i = number(value, field);
+    if (i == kNull64 || i == 0) return kNull64;
+    if (i < kFirstTime / unit || i > kLastTime / unit) {
+      odd(field);
+      return kNull64;
+    }
+    return i * unit;
+  }
+
+  std::uint8_t flag(const Value& value, const char* field) {
+    if (value.kind == Kind::kBool) return value.as.i != 0 ? 1 : 0;
+    if (value.kind != Kind::kNone) odd(field);
+    return kNull8;
+  }
+
+  std::uint32_t text(const Value& value, const char* field) {
+    if (value.is_text()) return texts_.code(value.str());
+    if (value.kind != Kind::kNone) odd(field);
+    return kNoCode;
+  }
+
+  void odd(const char* field) { drop(std::string("unusable ") + field); }
+  void drop(const std::string& reason) { ++info_.dropped[reason]; }
+
+  void top(const Value& root) {
+    if (root.is_sequence()) {
+      info_.version = "list";
+      entries(root);
+      info_.is_dump = info_.entries > 0 || doc_.size(root) == 0;
+    } else if (root.kind == Kind::kDict) {
+      doc_.each_pair(root, [&](const Value& key, const Value& value) {
+        if (!key.is_text()) return;
+        std::string_view name = key.str();
+        if (name == "version") {
+          if (value.is_text()) info_.version = clean_utf8(value.str().substr(0, 64));
+        } else if (name == "comm_lib_version" || name == "nccl_version") {
+          if (value.is_text()) info_.lib_version = clean_utf8(value.str().substr(0, 64));
+        } else if (name == "pg_config") {
+          config(value);
+          info_.is_dump = true;
+        } else if (name == "pg_status") {
+          status(value);
+          info_.is_dump = true;
+        } else if (name == "entries") {
+          info_.is_dump = true;
+          entries(value);
+        }
+      });
+    }
+    if (!info_.is_dump) {
+      fail(info_.damage.empty()
+               ? "is plain data without the keys of a Flight Recorder dump (entries, pg_config)"
+               : info_.damage + "; nothing of a dump comes before");
+    }
+  }
+
+  void config(const Value& value) {
+    if (value.kind != Kind::kDict) return drop("pg_config that is no dict");
+    doc_.each_pair(value, [&](const Value& key, const Value& group) {
+      GroupConfig found;
+      if (key.is_int()) found.group.pg_id = key.as.i;
+      if (key.is_text()) found.group.name = texts_.code(key.str());
+      if (group.kind == Kind::kDict) {
+        doc_.each_pair(group, [&](const Value& k, const Value& v) {
+          if (!k.is_text()) return;
+          if (k.str() == "name") found.group.name = text(v, "pg_config name");
+          if (k.str() == "desc") found.group.desc = text(v, "pg_config desc");
+          if (k.str() == "ranks") found.ranks = ranks(v);
+        });
+      } else {
+        found.ranks = ranks(group);
+      }
+      info_.config.push_back(found);
+    });
+  }
+
+  // Ranks are a text such as "[0, 1]", or in layout 1.4 a list, which becomes the same text.
+  std::uint32_t ranks(const Value& value) {
+    if (value.is_text()) return texts_.code(value.str());
+    if (!value.is_sequence()) {
+      odd("pg_config ranks");
+      return kNoCode;
+    }
+    if (container_code_[value.length] != kNoCode) return container_code_[value.length];
+    std::string made = "[";
+    bool good = true;
+    doc_.each(value, [&](const Value& rank) {
+      good = good && rank.is_int();
+      if (!good) return;
+      if (made.size() > 1) made += ", ";
+      append(made, rank.as.i);
+    });
+    if (!good) {
+      odd("pg_config ranks");
+      return kNoCode;
+    }
+    return container_code_[value.length] = texts_.made(made + "]");
+  }
+
+  void status(const Value& value) {
+    if (value.kind != Kind::kDict) return drop("pg_status that is no dict");
+    doc_.each_pair(value, [&](const Value& key, const Value& group) {
+      GroupStatus found;
+      found.pg_id = number(key, "pg_status key");
+      if (group.kind != Kind::kDict || found.pg_id == kNull64) return drop("unusable pg_status");
+      doc_.each_pair(group, [&](const Value& k, const Value& v) {
+        if (!k.is_text()) return;
+        std::string_view name = k.str();
+        if (name == "last_enqueued_collective") found.last_enqueued = progress(v);
+        if (name == "last_started_collective") found.last_started = progress(v);
+        if (name == "last_completed_collective") found.last_completed = progress(v);
+      });
+      info_.status.push_back(found);
+    });
+  }
+
+  // -1 says none.
+  std::int64_t progress(const Value& value) {
+    std::int64_t i = number(value, "pg_status");
+    return i < 0 ? kNull64 : i;
+  }
+
+  void entries(const Value& list) {
+    if (list.kind == Kind::kNone) return;
+    if (!list.is_sequence()) return drop("entries that are no list");
+    info_.has_entries = true;
+    std::uint32_t line = 0;
+    doc_.each(list, [&](const Value& value) {
+      std::uint32_t at = line++;
+      if (value.kind != Kind::kDict) return drop("entry that is no dict");
+      if (!doc_.take(value)) return drop("entry listed twice");
+      if (doc_.is_partial(value)) return drop("entry cut off by the end of the file");
+      Entry entry = this->entry(value);
+      if (!entry.named) return drop("entry without profiling_name");
+      row(entry, at);
+    });
+  }
+
+  Field field(std::string_view name) {
+    Known& known = known_[(reinterpret_cast<std::uintptr_t>(name.data()) >> 1) % known_.size()];
+    if (known.text == name.data() && known.length == name.size()) return known.field;
+    Field found = Field::kUnknown;
+    for (const FieldName& candidate : kFields) {
+      if (candidate.name == name) {
+        found = candidate.field;
+        break;
+      }
+    }
+    known = {name.data(), name.size(), found};
+    return found;
+  }
+
+  Entry entry(const Value& dict) {
+    Entry e;
+    doc_.each_pair(dict, [&](const Value& key, const Value& value) {
+      if (!key.is_text()) return;
+      switch (field(key.str())) {
+        case Field::kFrames:
+          e.stack = stack(value);
+          break;
+        case Field::kRecordId:
+          e.record_id = natural(value, "record_id");
+          break;
+        case Field::kPgId:
+          e.pg_id = number(value, "pg_id");
+          break;
+        case Field::kProcessGroup:
+          process_group(value, e);
+          break;
+        case Field::kSeqId:
+        case Field::kCollectiveSeqId:
+          e.seq = natural(value, "collective_seq_id");
+          break;
+        case Field::kP2pSeqId:
+          e.p2p_seq = natural(value, "p2p_seq_id");
+          break;
+        case Field::kOpId:
+          e.op_id = natural(value, "op_id");
+          break;
+        case Field::kProfilingName:
+          e.name = text(value, "profiling_name");
+          e.named = e.name != kNoCode;
+          break;
+        case Field::kTimeCreatedNs:
+          e.created = time(value, 1, "time_created_ns");
+          break;
+        case Field::kTimeCreatedUs:
+          e.created = time(value, 1000, "time_created_us");
+          break;
+        case Field::kDurationMs:
+          e.dur_ns = duration(value);
+          break;
+        case Field::kInputSizes:
+          e.in_sizes = value;
+          break;
+        case Field::kInputDtypes:
+          e.in_dtypes = value;
+          break;
+        case Field::kOutputSizes:
+          e.out_sizes = value;
+          break;
+        case Field::kOutputDtypes:
+          e.out_dtypes = value;
+          break;
+        case Field::kState:
+          e.state = state(value);
+          break;
+        case Field::kSeenStart:
+          e.seen_start = time(value, 1, "time_discovered_started_ns");
+          break;
+        case Field::kSeenEnd:
+          e.seen_end = time(value, 1, "time_discovered_completed_ns");
+          break;
+        case Field::kRetired:
+          e.retired = flag(value, "retired");
+          break;
+        case Field::kTimeoutMs:
+          e.timeout_ms = natural(value, "timeout_ms");
+          break;
+        case Field::kIsP2p:
+          e.is_p2p = flag(value, "is_p2p");
+          break;
+        case Field::kUnknown:
+          break;
+      }
+    });
+    return e;
+  }
+
+  void process_group(const Value& value, Entry& e) {
+    if (!value.is_sequence() || doc_.size(value) != 2) return odd("process_group");
+    std::uint32_t* into = &e.group_name;
+    doc_.each(value, [&](const Value& part) {
+      *into = text(part, "process_group");
+      into = &e.group_desc;
+    });
+  }
+
+  std::uint8_t state(const Value& value) {
+    if (value.is_text()) {
+      std::string_view s = value.str();
+      if (s == "completed") return kCompleted;
+      if (s == "scheduled") return kScheduled;
+      if (s == "started") return kStarted;
+    }
+    if (value.kind != Kind::kNone) odd("state");
+    return kNull8;
+  }
+
+  std::int64_t duration(const Value& value) {
+    double ms = value.kind == Kind::kFloat ? value.as.f
+                : value.is_int()           ? static_cast<double>(value.as.i)
+                                           : -1;
+    if (value.kind == Kind::kNone) return kNull64;
+    if (!(ms >= 0 && ms < 1e12)) {  // also NaN
+      odd("duration_ms");
+      return kNull64;
+    }
+    return static_cast<std::int64_t>(ms * 1e6 + 0.5);
+  }
+
+  static void append(std::string& out, std::int64_t number) {
+    char digits[24];
+    auto [end, error] = std::to_chars(digits, digits + sizeof(digits), number);
+    out.append(digits, end);
+  }
+
+  // [[2, 1], [3]] as JSON, and the number of elements of all tensors together.
+  std::uint32_t sizes(const Value& value, std::int64_t& numel, const char* field_name) {
+    numel = kNull64;
+    if (value.kind == Kind::kNone) return kNoCode;
+    if (!value.is_sequence()) {
+      odd(field_name);
+      return kNoCode;
+    }
+    if (container_code_[value.length] != kNoCode) {
+      numel = container_numbers_[value.length];
+      return container_code_[value.length];
+    }
+    scratch_ = "[";
+    std::int64_t total = 0;
+    bool good = true;
+    doc_.each(value, [&](const Value& tensor) {
+      good = good && tensor.is_sequence();
+      if (!good) return;
+      if (scratch_.size() > 1) scratch_ += ",";
+      scratch_ += "[";
+      std::int64_t elements = 1;
+      bool first = true;
+      doc_.each(tensor, [&](const Value& size) {
+        good = good && size.is_int() && size.as.i >= 0;
+        if (!good) return;
+        if (!first) scratch_ += ",";
+        first = false;
+        append(scratch_, size.as.i);
+        if (__builtin_mul_overflow(elements, size.as.i, &elements)) good = false;
+      });
+      scratch_ += "]";
+      doc_.charge(scratch_.size() / 64, 0);
+      if (good && __builtin_add_overflow(total, elements, &total)) good = false;
+    });
+    if (!good) {
+      odd(field_name);
+      return kNoCode;
+    }
+    scratch_ += "]";
+    numel = total;
+    container_numbers_[value.length] = total;
+    return container_code_[value.length] = texts_.made(scratch_);
+  }
+
+  // Comma separated names; `itemsize` becomes the size of an element where all have the same known
+  // one, else 0.
+  std::uint32_t dtypes(const Value& value, unsigned& itemsize, const char* field_name) {
+    itemsize = 0;
+    if (value.kind == Kind::kNone) return kNoCode;
+    if (!value.is_sequence()) {
+      odd(field_name);
+      return kNoCode;
+    }
+    bool first = true;
+    bool good = true;
+    bool same = true;
+    scratch_.clear();
+    std::uint32_t single = kNoCode;
+    std::size_t count = doc_.size(value);
+    if (container_code_[value.length] != kNoCode) {
+      itemsize = static_cast<unsigned>(container_numbers_[value.length]);
+      return container_code_[value.length];
+    }
+    doc_.each(value, [&](const Value& name) {
+      good = good && name.is_text();
+      if (!good) return;
+      unsigned bytes = dtype_bytes(name.str());
+      if (first) {
+        itemsize = bytes;
+        single = texts_.code(name.str());
+      } else {
+        same = same && bytes == itemsize;
+        scratch_ += ",";
+      }
+      if (count > 1) scratch_ += name.str();
+      first = false;
+    });
+    if (!good) {
+      odd(field_name);
+      itemsize = 0;
+      return kNoCode;
+    }
+    if (!same) itemsize = 0;
+    if (count == 0) return kNoCode;
+    std::uint32_t code = count == 1 ? single : texts_.made(scratch_);
+    container_numbers_[value.length] = itemsize;
+    return container_code_[value.length] = code;
+  }
+
+  // A stack is known by the places of its texts in the input; equal stacks at other places meet in
+  // the pool.
+  std::uint32_t stack(const Value& value) {
+    if (value.kind == Kind::kNone) return kNoCode;
+    if (!value.is_sequence()) {
+      odd("frames");
+      return kNoCode;
+    }
+    if (container_code_[value.length] != kNoCode) return container_code_[value.length];
+    frame_key_.clear();
+    doc_.each(value, [&](const Value& frame) {
+      Value name, file, line;
+      if (frame.kind == Kind::kDict) {
+        doc_.each_pair(frame, [&](const Value& k, const Value& v) {
+          if (!k.is_text()) return;
+          if (k.str() == "name") name = v;
+          if (k.str() == "filename") file = v;
+          if (k.str() == "line") line = v;
+        });
+      }
+      if (!name.is_text() && !file.is_text()) return odd("frame");
+      auto code = [&](const Value& v) { return v.is_text() ? texts_.code(v.str()) : kNoCode; };
+      std::int64_t at = line.is_int() ? line.as.i : -1;
+      std::uint32_t parts[4] = {code(name), code(file), static_cast<std::uint32_t>(at),
+                                static_cast<std::uint32_t>(at >> 32)};
+      frame_key_.append(reinterpret_cast<const char*>(parts), sizeof(parts));
+    });
+    if (frame_key_.empty()) return kNoCode;
+    auto [place, added] =
+        stack_codes_.try_emplace(frame_key_, static_cast<std::uint32_t>(stacks_.size()));
+    if (added) stacks_.push_back(frames(frame_key_));
+    return container_code_[value.length] = place->second;
+  }
+
+  std::vector<std::uint32_t> frames(const std::string& key) {
+    std::vector<std::uint32_t> out;
+    for (std::size_t i = 0; i < key.size(); i += 16) {
+      std::uint32_t parts[4];
+      std::memcpy(parts, key.data() + i, sizeof(parts));
+      auto text = [&](std::uint32_t code) {
+        return code == kNoCode ? std::string_view("?") : texts_.text(code);
+      };
+      std::string made(text(parts[0]));
+      made += " (";
+      made += text(parts[1]);
+      made += ":";
+      append(made, static_cast<std::int64_t>(std::uint64_t{parts[3]} << 32 | parts[2]));
+      doc_.charge(made.size(), 0);
+      out.push_back(texts_.made(made + ")"));
+    }
+    return out;
+  }
+
+  const NameFacts& facts(std::uint32_t code) {
+    auto [place, added] = names_.try_emplace(code);
+    NameFacts& facts = place->second;
+    if (added) {
+      std::string_view full = texts_.text(code);
+      std::string_view name = full;
+      // The prefix is a backend only where it is one word: names of user functions may hold colons.
+      std::size_t colon = full.find(':');
+      if (colon != std::string_view::npos && full.find(' ') > colon) {
+        facts.backend = full.substr(0, colon);
+        name = full.substr(colon + 1);
+      }
+      facts.op_name = texts_.made(std::string(name));
+      facts.kind = kind_of(name);
+      if (facts.kind == kSend || facts.kind == kRecv) parse_p2p(name, facts.own, facts.peer);
+    }
+    return facts;
+  }
+
+  std::uint32_t group(const Entry& e) {
+    GroupName name{e.pg_id, e.group_name, e.group_desc};
+    for (std::size_t i = 0; i < last_groups_.size(); ++i) {
+      if (last_groups_[i] < info_.groups.size() && info_.groups[last_groups_[i]] == name) {
+        return last_groups_[i];
+      }
+    }
+    std::string key(reinterpret_cast<const char*>(&name.pg_id), sizeof(name.pg_id));
+    key.append(reinterpret_cast<const char*>(&name.name), sizeof(name.name));
+    key.append(reinterpret_cast<const char*>(&name.desc), sizeof(name.desc));
+    auto [place, added] =
+        group_codes_.try_emplace(key, static_cast<std::uint32_t>(info_.groups.size()));
+    if (added) info_.groups.push_back(name);
+    last_groups_[next_group_++ % last_groups_.size()] = place->second;
+    return place->second;
+  }
+
+  void row(const Entry& e, std::uint32_t line) {
+    const NameFacts& name = facts(e.name);
+    if (info_.backend.empty() && !name.backend.empty()) {
+      info_.backend = clean_utf8(name.backend.substr(0, 64));
+    }
+    bool p2p = e.is_p2p == 1 || (e.is_p2p == kNull8 && (name.kind == kSend || name.kind == kRecv));
+    std::int64_t p2p_seq = e.p2p_seq == kNull64 ? e.seq : e.p2p_seq;
+    std::int64_t in_numel, out_numel;
+    unsigned in_item, out_item;
+    out_.in_sizes.push_back(sizes(e.in_sizes, in_numel, "input_sizes"));
+    out_.out_sizes.push_back(sizes(e.out_sizes, out_numel, "output_sizes"));
+    out_.dtype.push_back(dtypes(e.in_dtypes, in_item, "input_dtypes"));
+    out_.out_dtype.push_back(dtypes(e.out_dtypes, out_item, "output_dtypes"));
+    std::int64_t in_bytes = kNull64, out_bytes = kNull64;
+    if (in_item == 0 || in_numel == kNull64 || __builtin_mul_overflow(in_numel, in_item, &in_bytes))
+      in_bytes = kNull64;
+    if (out_item == 0 || out_numel == kNull64 ||
+        __builtin_mul_overflow(out_numel, out_item, &out_bytes))
+      out_bytes = kNull64;
+    out_.bytes.push_back(std::max(in_bytes, out_bytes));
+    out_.in_numel.push_back(in_numel);
+    out_.out_numel.push_back(out_numel);
+    out_.file.push_back(file_);
+    out_.group.push_back(group(e));
+    out_.line.push_back(line);
+    out_.op_name.push_back(name.op_name);
+    out_.stack.push_back(e.stack);
+    out_.own_rank.push_back(name.own);
+    out_.peer_rank.push_back(name.peer);
+    out_.record_id.push_back(e.record_id);
+    out_.op_seq.push_back(p2p ? p2p_seq : e.seq);
+    out_.op_id.push_back(e.op_id);
+    out_.pair_seq.push_back(kNull64);
+    out_.enq_ts.push_back(e.created);
+    out_.seen_start_ts.push_back(e.seen_start);
+    out_.seen_end_ts.push_back(e.seen_end);
+    out_.dur_ns.push_back(e.dur_ns);
+    out_.timeout_ms.push_back(e.timeout_ms);
+    out_.op_kind.push_back(name.kind);
+    out_.state.push_back(e.state);
+    out_.retired.push_back(e.retired);
+    out_.is_p2p.push_back(p2p ? 1 : 0);
+    out_.coalesced.push_back(0);
+    collective_seq_.push_back(e.seq);
+    p2p_seq_.push_back(p2p_seq);
+    ++info_.entries;
+  }
+
+  // What follows from neighbouring entries: coalesced groups, numbers of the pairs, what the
+  // recorder can see.
+  void derive() {
+    // The operations since the last change of number in one group.
+    struct Run {
+      bool p2p = false;
+      std::int64_t seq = kNull64;
+      std::vector<std::size_t> rows;
+    };
+    std::vector<Run> runs(info_.groups.size());
+    for (std::size_t i = 0; i < out_.rows(); ++i) {
+      Run& run = runs[out_.group[i]];
+      bool closing = out_.op_kind[i] == kCoalesced;
+      if (closing) {
+        bool of_p2p = run.rows.empty() ? p2p_seq_[i] > 0 : run.p2p;
+        std::int64_t seq = of_p2p ? p2p_seq_[i] : collective_seq_[i];
+        if (run.seq == seq) {
+          for (std::size_t member : run.rows) out_.coalesced[member] = 1;
+        }
+        // The closing entry of a batch of send/recv counts as the batch does.
+        out_.is_p2p[i] = of_p2p ? 1 : 0;
+        out_.op_seq[i] = seq;
+        run = Run{of_p2p, seq, {}};
+        continue;
+      }
+      bool p2p = out_.is_p2p[i] != 0;
+      std::int64_t seq = out_.op_seq[i];
+      if (run.p2p == p2p && run.seq == seq && seq != kNull64 && !run.rows.empty()) {
+        // A number is used twice only inside a coalesced group, also where its closing entry was
+        // never made.
+        run.rows.push_back(i);
+        for (std::size_t member : run.rows) out_.coalesced[member] = 1;
+        run.rows.erase(run.rows.begin(), run.rows.end() - 1);
+      } else {
+        run.p2p = p2p;
+        run.seq = seq;
+        run.rows.assign(1, i);
+      }
+    }
+
+    std::map<std::array<std::uint32_t, 4>, std::int64_t> pairs;
+    for (std::size_t i = 0; i < out_.rows(); ++i) {
+      if (out_.op_kind[i] != kSend && out_.op_kind[i] != kRecv) continue;
+      if (out_.peer_rank[i] == kNull32) continue;
+      out_.pair_seq[i] =
+          pairs[{out_.group[i], out_.op_kind[i], out_.own_rank[i], out_.peer_rank[i]}]++;
+    }
+
+    std::int64_t previous = kNull64;
+    for (std::size_t i = 0; i < out_.rows(); ++i) {
+      bool completed = out_.state[i] == kCompleted || out_.seen_end_ts[i] != kNull64;
+      bool started = out_.state[i] == kStarted || out_.seen_start_ts[i] != kNull64 ||
+                     out_.dur_ns[i] != kNull64;
+      info_.completed += completed ? 1 : 0;
+      info_.started_signs += started ? 1 : 0;
+      if (out_.retired[i] == 1 && !completed && !started && !out_.coalesced[i]) {
+        ++info_.retired_only;
+      }
+      std::int64_t record = out_.record_id[i];
+      if (record != kNull64) {
+        if (previous != kNull64 && record != previous + 1) info_.record_gaps = true;
+        previous = record;
+        if (info_.first_record == kNull64 || record < info_.first_record)
+          info_.first_record = record;
+        info_.last_record = std::max(info_.last_record, record);
+      }
+      std::int64_t ts = out_.enq_ts[i];
+      if (ts != kNull64) {
+        if (info_.first_ts == kNull64 || ts < info_.first_ts) info_.first_ts = ts;
+        info_.last_ts = std::max(info_.last_ts, ts);
+      }
+    }
+  }
+
+  // Replaces the codes of this file by those of the shared pool.
+  void publish() {
+    std::vector<std::uint32_t> codes = pool_.texts(texts_.all());
+    auto shared = [&](std::uint32_t& code) {
+      if (code != kNoCode) code = codes[code];
+    };
+    for (auto& stack : stacks_)
+      for (auto& code : stack) shared(code);
+    std::vector<std::uint32_t> stack_codes = pool_.stacks(stacks_);
+    for (auto& code : out_.stack)
+      if (code != kNoCode) code = stack_codes[code];
+    for (auto* column :
+         {&out_.op_name, &out_.in_sizes, &out_.out_sizes, &out_.dtype, &out_.out_dtype})
+      for (auto& code : *column) shared(code);
+    for (GroupName& group : info_.groups) {
+      shared(group.name);
+      shared(group.desc);
+    }
+    for (GroupConfig& config : info_.config) {
+      shared(config.group.name);
+      shared(config.group.desc);
+      shared(config.ranks);
+    }
+  }
+
+  struct Known {
+    const char* text = nullptr;
+    std::size_t length = 0;
+    Field field = Field::kUnknown;
+  };
+
+  std::uint32_t file_;
+  Document& doc_;
+  Pool& pool_;
+  DumpInfo info_;
+  Columns out_;
+  LocalTexts texts_;
+  std::vector<std::vector<std::uint32_t>> stacks_;
+  std::unordered_map<std::string, std::uint32_t> stack_codes_;
+  std::unordered_map<std::string, std::uint32_t> group_codes_;
+  std::array<std::uint32_t, 8> last_groups_ = {kNoCode, kNoCode, kNoCode, kNoCode,
+                                               kNoCode, kNoCode, kNoCode, kNoCode};
+  std::size_t next_group_ = 0;
+  std::unordered_map<std::uint32_t, NameFacts> names_;
+  std::array<Known, 256> known_ = {};
+  std::vector<std::uint32_t> container_code_;  // by container: what it became
+  std::unordered_map<std::uint32_t, std::int64_t>
+      container_numbers_;  // and its number of elements or their size
+  std::vector<std::int64_t> collective_seq_, p2p_seq_;
+  std::string scratch_, frame_key_;
+};
+
+// The whole file, or nothing with `error` set.
+std::string read_file(const std::string& path, std::size_t max_bytes, std::string& error) {
+  std::string content;
+  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat status{};
+  if (fd < 0 || ::fstat(fd, &status) != 0) {
+    error = std::string("cannot be opened: ") + std::strerror(errno);
+  } else if (!S_ISREG(status.st_mode)) {
+    error = "is not a regular file";
+  } else if (static_cast<std::size_t>(status.st_size) > max_bytes) {
+    error = "has " + std::to_string(status.st_size) + " bytes, more than the limit of " +
+            std::to_string(max_bytes) + " for one dump";
+  } else {
+    content.resize(static_cast<std::size_t>(status.st_size));
+    std::size_t have = 0;
+    while (have < content.size()) {
+      ssize_t got = ::read(fd, content.data() + have, content.size() - have);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) error = std::string("cannot be read: ") + std::strerror(errno);
+      if (got <= 0) break;
+      have += static_cast<std::size_t>(got);
+    }
+    content.resize(have);
+  }
+  if (fd >= 0) ::close(fd);
+  return content;
+}
+
+}  // namespace
+
+Dump read_dump(std::string_view input, std::uint32_t file_index, Document& doc, Pool& pool) {
+  return DumpReader(file_index, doc, pool).read(input);
+}
+
+std::vector<Dump> read_dumps(const std::vector<std::string>& paths, unsigned threads,
+                             std::size_t max_bytes, Pool& pool) {
+  std::vector<Dump> dumps(paths.size());
+  std::atomic<std::size_t> next{0};
+  auto work = [&] {
+    Document doc;
+    for (std::size_t i = next++; i < paths.size(); i = next++) {
+      try {
+        std::string error;
+        std::string content = read_file(paths[i], max_bytes, error);
+        if (error.empty()) {
+          dumps[i] = read_dump(content, static_cast<std::uint32_t>(i), doc, pool);
+        } else {
+          dumps[i].info.error = error;
+        }
+      } catch (const std::bad_alloc&) {
+        dumps[i].info.error = "does not fit into memory";
+      }
+    }
+  };
+  std::vector<std::thread> helpers;
+  for (unsigned i = 1; i < threads && i < paths.size(); ++i) helpers.emplace_back(work);
+  work();
+  for (std::thread& helper : helpers) helper.join();
+  return dumps;
+}
+
+}  // namespace mycroft
