@@ -1,20 +1,268 @@
-"""The programs' side of the server: everything below `/api/v1/`, JSON unless it says otherwise."""
+"""The programs' side of the server: everything below `/api/v1/`, JSON unless it says otherwise.
+
+Access has been asked for by `access.guard` before any route runs: a route that names a `<trace>` is open to whoever
+may read that trace, every other route and every write to full access only.
+"""
 
 from __future__ import annotations
 
-from flask import Blueprint, Response, jsonify
+import contextlib
+from collections.abc import Callable
+from typing import Any, Final
 
-METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+from flask import Blueprint, Flask, Response, current_app, jsonify, request, url_for
+
+from mycroft.app import access, jobs, shares
+from mycroft.app.config import AppConfig
+from mycroft.app.queries import Queries, TraceReader
+from mycroft.app.state import State, now
+from mycroft.app.uploads import Uploads, wanted_files
+from mycroft.errors import MycroftError
+
+METHODS: Final = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+JSON_BYTES_MAX: Final = 64 * 1024 * 1024
+LINES_MAX: Final = 5000
+JOBS_LISTED: Final = 100
+CRC_HEADER: Final = "X-Chunk-CRC32"
+STALLED_BODY_S: Final = 60.0
+SHARE_DAYS_MAX: Final = 365
+SQL_CHARS_MAX: Final = 8000
+
+# Every read of a trace has two addresses: pinned to a generation, and of the newest.
+_OF_TRACE: Final = ("/traces/<trace>/g/<int:generation>", "/traces/<trace>")
 
 
-def blueprint() -> Blueprint:
-    """Return the routes. Access has been asked for by `access.guard` before any of them runs."""
-    api = Blueprint("api", __name__, url_prefix="/api")
+class RequestError(MycroftError):
+    """A request that does not say what is needed; `http_status` is the answer's."""
+
+    http_status = 400
+
+
+def _config() -> AppConfig:
+    return current_app.extensions["mycroft"][0]
+
+
+def _state() -> State:
+    return current_app.extensions["mycroft"][1]
+
+
+def _queries() -> Queries:
+    return current_app.extensions["mycroft_queries"]
+
+
+def _uploads() -> Uploads:
+    return current_app.extensions["mycroft_uploads"]
+
+
+def _reader(trace: str, generation: int | None) -> TraceReader:
+    return _queries().trace(trace, generation)
+
+
+def _number(name: str, *, default: int, least: int, most: int) -> int:
+    """Return a whole number of the query, clamped to its range."""
+    text = request.args.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit():
+        raise RequestError(f"{name}={text[:40]}: a whole number was expected")
+    return min(max(int(text[:18]), least), most)
+
+
+def _body() -> dict[str, Any]:
+    if (request.content_length or 0) > JSON_BYTES_MAX:
+        raise RequestError(f"the body is longer than {JSON_BYTES_MAX} bytes")
+    body = request.get_json(silent=True)
+    if not isinstance(body, dict):
+        raise RequestError("a JSON object was expected, with Content-Type: application/json")
+    return body
+
+
+def register(server: Flask) -> None:
+    """Add the routes to `server`."""
+    root = Blueprint("api", __name__, url_prefix="/api")
+    _job_routes(root)
+    _upload_routes(root)
+    _trace_routes(root)
+    _share_routes(root)
 
     # Dash answers any path it does not know with its own page; a program that mistypes an address must not get that.
-    @api.route("/", defaults={"rest": ""}, methods=METHODS)
-    @api.route("/<path:rest>", methods=METHODS)
+    @root.route("/", defaults={"rest": ""}, methods=METHODS)
+    @root.route("/<path:rest>", methods=METHODS)
     def nothing_here(rest: str) -> tuple[Response, int]:  # pyright: ignore[reportUnusedFunction]
         return jsonify(error=f"/api/{rest}: no such address"), 404
 
-    return api
+    server.register_blueprint(root)
+
+
+# pyright: reportUnusedFunction=false
+# The routes below are used by Flask alone.
+
+
+def _job_routes(root: Blueprint) -> None:
+    @root.get("/v1/jobs")
+    def job_list() -> Response:
+        return jsonify(jobs=[job.to_dict() for job in jobs.newest(_state(), JOBS_LISTED)])
+
+    @root.get("/v1/jobs/<job>")
+    def job_state(job: str) -> Response | tuple[str, int]:
+        found = jobs.find(_state(), job)
+        if request.args.get("since") == str(found.rev):
+            return "", 204
+        return jsonify(found.to_dict())
+
+    @root.delete("/v1/jobs/<job>")
+    def job_cancel(job: str) -> Response:
+        return jsonify(jobs.cancel(_state(), job).to_dict())
+
+
+def _upload_routes(root: Blueprint) -> None:
+    @root.post("/v1/uploads")
+    def upload_create() -> tuple[Response, int]:
+        files = wanted_files(_body(), files_max=_config().upload_files_max)
+        return jsonify(_uploads().create(files)), 201
+
+    @root.get("/v1/uploads/<upload>")
+    def upload_state(upload: str) -> Response:
+        return jsonify(_uploads().status(upload))
+
+    @root.put("/v1/uploads/<upload>/<int:file>/<int:chunk>")
+    def upload_chunk(upload: str, file: int, chunk: int) -> Response:
+        crc_text = request.headers.get(CRC_HEADER)
+        try:
+            crc32 = None if crc_text is None else int(crc_text, 16)
+        except ValueError as error:
+            raise RequestError(f"{CRC_HEADER}: eight hexadecimal digits were expected") from error
+        connection = request.environ.get("gunicorn.socket")
+        if connection is not None:
+            # A client that stops sending must not hold a thread for ever.
+            connection.settimeout(STALLED_BODY_S)
+        with contextlib.closing(request.stream):
+            written = _uploads().write_chunk(
+                upload,
+                file=file,
+                chunk=chunk,
+                body=request.stream,
+                length=request.content_length,
+                crc32=crc32,
+            )
+        return jsonify(written)
+
+    @root.post("/v1/uploads/<upload>/complete")
+    def upload_complete(upload: str) -> Response:
+        return jsonify(job=_uploads().complete(upload))
+
+    @root.delete("/v1/uploads/<upload>")
+    def upload_cancel(upload: str) -> tuple[str, int]:
+        _uploads().cancel(upload)
+        return "", 204
+
+
+def _trace_routes(root: Blueprint) -> None:
+    def of_trace(what: str) -> Callable[[Any], Any]:
+        def add(view: Any) -> Any:
+            for prefix in _OF_TRACE:
+                root.add_url_rule(
+                    f"/v1{prefix}{what}", endpoint=f"{view.__name__}_{len(prefix)}", view_func=view, methods=["GET"]
+                )
+            return view
+
+        return add
+
+    @root.get("/v1/traces")
+    def trace_list() -> Response:
+        return jsonify(traces=[info.to_dict() for info in _queries().traces()])
+
+    @root.delete("/v1/traces/<trace>")
+    def trace_delete(trace: str) -> tuple[str, int]:
+        _queries().delete(trace)
+        return "", 204
+
+    @of_trace("")
+    def trace_facts(trace: str, generation: int | None = None) -> Response:
+        return jsonify(_reader(trace, generation).info.to_dict())
+
+    @of_trace("/verdict")
+    def trace_verdict(trace: str, generation: int | None = None) -> Response:
+        return jsonify(_reader(trace, generation).verdict())
+
+    @of_trace("/files")
+    def trace_files(trace: str, generation: int | None = None) -> Response:
+        return jsonify(files=_reader(trace, generation).files())
+
+    @of_trace("/files/<int:file>/lines")
+    def trace_lines(trace: str, file: int, generation: int | None = None) -> Response:
+        first = _number("from", default=1, least=1, most=2**53 - 1)
+        count = _number("count", default=200, least=1, most=LINES_MAX)
+        return jsonify(_reader(trace, generation).lines(file, first=first, count=count))
+
+    @of_trace("/sql")
+    def trace_sql(trace: str, generation: int | None = None) -> Response:
+        query = request.args.get("q", "")
+        if not query.strip() or len(query) > SQL_CHARS_MAX:
+            raise RequestError(f"q: a SELECT of 1 to {SQL_CHARS_MAX} characters was expected")
+        return jsonify(_reader(trace, generation).sql(query))
+
+    @of_trace("/export.json")
+    def export_json(trace: str, generation: int | None = None) -> Response:
+        return _exported(trace, generation, "json")
+
+    @of_trace("/export.html")
+    def export_html(trace: str, generation: int | None = None) -> Response:
+        return _exported(trace, generation, "html")
+
+
+def _exported(trace: str, generation: int | None, kind: str) -> Response:
+    from mycroft.app import export
+
+    reader = _reader(trace, generation)
+    redact = request.args.get("redact", "0") not in {"", "0", "false"}
+    if kind == "html":
+        answer = Response(export.to_html(reader.export_data(), redact=redact), mimetype="text/html")
+    else:
+        answer = Response(export.to_json(reader.export_data(), redact=redact), mimetype="application/json")
+    name = f"{reader.trace}-g{reader.generation}{'-redacted' if redact else ''}.{kind}"
+    # The name of a trace is of letters, digits and `-_.` only (catalogue); nothing in it needs quoting.
+    answer.headers["Content-Disposition"] = f'attachment; filename="mycroft-{name}"'
+    return answer
+
+
+def _share_routes(root: Blueprint) -> None:
+    def listed(share: shares.Share) -> dict[str, Any]:
+        return {
+            "share": share.share_id,
+            "trace": share.trace,
+            "target": share.target,
+            "note": share.note,
+            "created": share.created,
+            "expires": share.expires,
+            "revoked": share.revoked,
+            "active": share.revoked is None and share.expires > now(),
+        }
+
+    @root.get("/v1/traces/<trace>/shares")
+    def share_list(trace: str) -> Response:
+        # Who else has a link is no business of those who came by one.
+        access.check(request, None)
+        return jsonify(shares=[listed(share) for share in shares.of_trace(_state(), trace)])
+
+    @root.post("/v1/traces/<trace>/shares")
+    def share_create(trace: str) -> tuple[Response, int]:
+        reader = _reader(trace, None)
+        body = _body()
+        target = body.get("target", f"/t/{reader.trace}")
+        if not isinstance(target, str) or not shares.covers(target, trace=trace):
+            raise RequestError(f"target: a path of trace {trace} on this server was expected")
+        days = body.get("days", _config().share_expiry_s / 86400)
+        if isinstance(days, bool) or not isinstance(days, int | float) or not 0 < days <= SHARE_DAYS_MAX:
+            raise RequestError(f"days: a number above 0, of at most {SHARE_DAYS_MAX}, was expected")
+        note = body.get("note", "")
+        share, token = shares.create(
+            _state(), trace=trace, target=target, expiry_s=days * 86400, note=note if isinstance(note, str) else ""
+        )
+        path = url_for("login.open_share", token=token)
+        return jsonify({**listed(share), "path": path, "url": request.host_url.rstrip("/") + path}), 201
+
+    @root.delete("/v1/traces/<trace>/shares/<share>")
+    def share_revoke(trace: str, share: str) -> tuple[str, int]:
+        shares.revoke(_state(), trace=trace, share_id=share)
+        return "", 204

@@ -16,12 +16,13 @@ from dash.development.base_component import Component
 from werkzeug.exceptions import HTTPException
 
 import mycroft
-from mycroft.app import access, api, urls
+from mycroft.app import access, api, login, urls
 from mycroft.app.config import AppConfig
 from mycroft.app.pages import PAGES, PageContext
 from mycroft.app.pages import shell as frame
 from mycroft.app.queries import Queries, make_cache, queries_of
 from mycroft.app.state import State as StateFile
+from mycroft.app.uploads import Uploads
 from mycroft.errors import MycroftError
 
 LOG: Final = logging.getLogger("mycroft.app")
@@ -139,7 +140,9 @@ def _time_and_protect(server: flask.Flask, policy: str) -> None:
         headers.setdefault("Content-Security-Policy", policy)
         headers.setdefault("X-Content-Type-Options", "nosniff")
         headers.setdefault("X-Frame-Options", "DENY")
-        headers.setdefault("Referrer-Policy", "no-referrer")
+        # The path of a share link is a secret; and under no-referrer a form's own Origin would be `null`.
+        secret_path = flask.request.path.startswith("/s/")
+        headers.setdefault("Referrer-Policy", "no-referrer" if secret_path else "same-origin")
         headers.setdefault("Cross-Origin-Opener-Policy", "same-origin")
         headers.setdefault("Cross-Origin-Resource-Policy", "same-origin")
         path = flask.request.path
@@ -164,14 +167,18 @@ def create_app(config: AppConfig) -> Dash:
     server.json.sort_keys = False  # pyright: ignore[reportAttributeAccessIssue]
     cache = make_cache(server, config)
     server.extensions["mycroft_queries"] = Queries(config, cache)
+    server.extensions["mycroft_uploads"] = Uploads(config, state)
     access.guard(server, config, state)
     _answer_errors(server)
-    server.register_blueprint(api.blueprint())
+    server.register_blueprint(login.blueprint())
+    api.register(server)
 
     app = dash.Dash(
         "mycroft.app",
         server=server,  # pyright: ignore[reportArgumentType]
         assets_folder=str(Path(mycroft.__file__).parent / "assets"),
+        # Modules are imported by assets/main.mjs; as scripts of their own they would run twice.
+        assets_path_ignore=["^modules$"],
         pages_folder="",
         use_pages=False,
         serve_locally=True,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mycroft.app.state import State, new_id, now
+from mycroft.app.urls import parse
 from mycroft.errors import MycroftError
 
 TOKEN_BYTES: Final = 16
@@ -34,6 +35,8 @@ _REVOKE: Final = "UPDATE shares SET revoked = ? WHERE share_id = ? AND trace = ?
 
 class ShareError(MycroftError):
     """A share that cannot be made or found."""
+
+    http_status = 404
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,12 @@ def of_trace(state: State, trace: str) -> list[Share]:
     """Return all shares of a trace, newest first, the expired and revoked ones too."""
     with state.connection() as connection:
         return [Share(*row) for row in connection.execute(_LIST, (trace,))]
+
+
+def covers(target: str, *, trace: str) -> bool:
+    """Say whether `target` is an address of a page of `trace` on this server: what a share may lead to."""
+    parsed = parse(target)
+    return target.startswith("/t/") and target.isprintable() and parsed.page is not None and parsed.trace == trace
 
 
 def find(state: State, token: str) -> Share | None:

@@ -1,0 +1,129 @@
+"""Options that several verbs share, and what they mean."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from mycroft.app.config import AppConfig, ConfigError, default_data_dir, read_token
+from mycroft.errors import MycroftError
+
+STDIN = "-"
+PATH_HELP = "a file, a folder or an archive, of any mix of formats; - reads standard input"
+
+
+class PathError(MycroftError):
+    """A path of the command line that cannot be used."""
+
+
+def add_paths(parser: argparse.ArgumentParser, *, nargs: str = "+") -> None:
+    """Add the paths of the evidence."""
+    parser.add_argument("paths", metavar="PATH", nargs=nargs, help=PATH_HELP)
+
+
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """Add the folder where traces are kept."""
+    parser.add_argument(
+        "--data", metavar="DIR", help="folder of the loaded traces (default: $MYCROFT_DATA, else the user's data folder)"
+    )
+
+
+def add_serving(parser: argparse.ArgumentParser) -> None:
+    """Add how and to whom the server answers."""
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
+    parser.add_argument("--port", type=_port, default=8050, help="port, 0 for a free one (default: %(default)s)")
+    parser.add_argument("--token-file", metavar="FILE", help="file with the access token (or set $MYCROFT_TOKEN)")
+    parser.add_argument(
+        "--trust-proxy-header",
+        metavar="NAME",
+        help="header in which the proxy in front names the user it has checked; only behind such a proxy",
+    )
+    parser.add_argument("--workers", type=_positive, default=2, help="web processes (default: %(default)s)")
+    parser.add_argument("--threads", type=_positive, default=8, help="threads of each (default: %(default)s)")
+
+
+def _port(text: str) -> int:
+    if text.isascii() and text.isdigit() and int(text) <= 65535:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text}: a port is a number from 0 to 65535")
+
+
+def _positive(text: str) -> int:
+    if text.isascii() and text.isdigit() and 1 <= int(text) <= 256:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text}: a number from 1 to 256 was expected")
+
+
+def positive_ranks(text: str) -> int:
+    """Read a number of ranks."""
+    if text.isascii() and text.isdigit() and 1 <= int(text) <= 2**31:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text}: a number of ranks, at least 1, was expected")
+
+
+def data_dir(arguments: argparse.Namespace) -> Path:
+    """Return the folder of the loaded traces; created where it is missing.
+
+    Raises:
+        ConfigError: it cannot be created or written to.
+    """
+    folder = Path(arguments.data).expanduser() if arguments.data else default_data_dir()
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise ConfigError(f"{folder}: cannot be used for traces ({error.strerror}); try --data DIR") from error
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"{folder}: cannot be written to; try --data DIR")
+    return folder
+
+
+def app_config(arguments: argparse.Namespace) -> AppConfig:
+    """Return the server's settings from the options of `add_serving` and `add_data`."""
+    config = AppConfig(
+        data_dir=data_dir(arguments),
+        host=arguments.host,
+        port=arguments.port,
+        token=read_token(arguments.token_file),
+        trust_header=arguments.trust_proxy_header,
+        web_workers=arguments.workers,
+        web_threads=arguments.threads,
+    )
+    config.check_binding()
+    return config
+
+
+@contextlib.contextmanager
+def evidence(paths: Sequence[str]) -> Iterator[list[Path]]:
+    """Lend the paths to load: each must exist; `-` becomes a file with what standard input says.
+
+    Raises:
+        PathError: a path does not exist, or standard input is named twice or is a terminal.
+    """
+    if paths.count(STDIN) > 1:
+        raise PathError("- can be given only once")
+    with contextlib.ExitStack() as stack:
+        found: list[Path] = []
+        for text in paths:
+            if text == STDIN:
+                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mycroft-"))
+                found.append(_spool(Path(folder) / "stdin"))
+                continue
+            path = Path(text)
+            if not path.exists():
+                raise PathError(f"{text}: no such file or folder")
+            found.append(path)
+        yield found
+
+
+def _spool(target: Path) -> Path:
+    if sys.stdin.isatty():
+        raise PathError("-: standard input is a terminal; pipe the evidence into it")
+    with target.open("wb") as stream:
+        shutil.copyfileobj(sys.stdin.buffer, stream, 1024 * 1024)
+    return target
