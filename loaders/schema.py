@@ -461,6 +461,7 @@ EVENTS = Table(
         _c("local_rank", "UINTEGER", "rank on its host"),
         _e("level", LEVELS, "severity"),
         _e("kind", EVENT_KINDS, "what it says"),
+        _c("job", "VARCHAR", "job as the line or its prefix names it; NULL: the only one of its file"),
         _c("source", "VARCHAR", "loader that took it"),
         _c("code", "INTEGER", "exit code (negative: signal), Xid number, error code"),
         _c("comm_id", "UINTEGER", "communicator"),
