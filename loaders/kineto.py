@@ -235,7 +235,7 @@ class KinetoLoader:
         spelled = meta.get("Collective name")
         op_name = spelled if isinstance(spelled, str) and spelled else name.partition("(")[0]
         kind = op_kind(op_name)
-        algo = _NEW_ALGO.search(name) or _ALGO.search(name)
+        algo, proto = kernel_shape(name)
         dtype = meta.get("dtype")
         dtype = dtype if isinstance(dtype, str) else None
         in_numel, out_numel = as_int(meta.get("In msg nelems")), as_int(meta.get("Out msg nelems"))
@@ -263,8 +263,8 @@ class KinetoLoader:
                 "out_numel": out_numel,
                 "bytes": numel * width if numel is not None and width else None,
                 "dtype": dtype,
-                "algo": algo[1] if algo else None,
-                "proto": algo[2] if algo else None,
+                "algo": algo,
+                "proto": proto,
                 "stream": as_int(args.get("stream")),
             }
         )
@@ -389,6 +389,12 @@ class KinetoLoader:
         for row in rows:
             buffer.add(**row)
         buffer.flush()
+
+
+def kernel_shape(name: str) -> tuple[str | None, str | None]:
+    """Return algorithm and protocol that an NCCL kernel's name carries (`…_RING_LL…`); None where it has none."""
+    match = _NEW_ALGO.search(name) or _ALGO.search(name)
+    return (match[1], match[2]) if match else (None, None)
 
 
 def phase_name(annotation: str) -> str:
