@@ -480,6 +480,7 @@ EVENTS = Table(
         _c("peer", "VARCHAR", "the other end: address, host or rank as written"),
         _c("peer_rank", "UINTEGER", "the other end as a global rank, where known"),
         _c("name", "VARCHAR", "exception class, phase, counter, variable: the noun of the event"),
+        _c("detail", "VARCHAR", "second word of the event: value of a variable, state of a device, unit"),
         _c("value", "DOUBLE", "number of the event: step, bandwidth, counter, …"),
         _c("stack_id", "UBIGINT", "stack of the exception or call"),
         _c("text", "VARCHAR", "the line itself, cut at 2,000 characters"),
@@ -540,7 +541,8 @@ EDGES = Table(
         _k("src", "UINTEGER", "global rank"),
         _k("dst", "UINTEGER", "global rank"),
         _e("transport", TRANSPORTS, "what carries it"),
-        _c("nic", "VARCHAR", "device"),
+        _c("nic", "VARCHAR", "device of the sending side"),
+        _c("dst_nic", "VARCHAR", "device of the receiving side"),
     ),
 )
 
