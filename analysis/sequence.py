@@ -1,0 +1,244 @@
+"""Where one rank's sequence of operations left the path of the ranks that do the same work.
+
+Twins are ranks whose operations were the same, one by one, up to an anchor: the last operation of a shared group that
+all of them got through. After the anchor their sequences are compared position by position; the first position with
+two different operations is where the paths part, and the minority left the path. Sequences of different length are
+not a difference: a rank that stands still is compared as far as it came.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from mycroft.analysis.facts import Facts, family
+from mycroft.analysis.matching import Matched
+
+# Operations before the anchor that must agree for two ranks to be twins, and after it that are compared.
+CONTEXT: Final = 12
+TAIL: Final = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """One rank that left the common path. `expected` and `found` are operations in words.
+
+    `kind`: `extra` (did something the others do not do here), `skipped` (left something out) or `other`.
+    """
+
+    rank: int
+    comm: int
+    expected: str
+    found: str
+    kind: str
+    twins: tuple[int, ...]
+    record: int
+    seq: int
+    op_comm: int
+    by: str
+    """`majority` of the twins, or the rank's own `history`."""
+
+
+def role_peers(facts: Facts) -> dict[int, tuple[int, ...]]:
+    """Return for each rank those that do the same work: its data-parallel peers, else its tensor-parallel ones."""
+    peers: dict[int, set[int]] = defaultdict(set)
+    for wanted in ("dp", "tp"):
+        for group in facts.groups.values():
+            if group.kind == wanted and len(group.members) > 1:
+                for rank in group.members:
+                    if wanted == "dp" or not peers[rank]:
+                        peers[rank] |= set(group.members) - {rank}
+    return {rank: tuple(sorted(found)) for rank, found in sorted(peers.items()) if found}
+
+
+def find_divergences(facts: Facts, matched: Matched, suspects: Iterable[int]) -> tuple[Divergence, ...]:
+    """Compare the twins of every group that a suspect is in. Sorted by rank and group.
+
+    Groups whose members' dumps hold only open operations have no history and are left out.
+    """
+    wanted = set(suspects)
+    full = [r for r, d in facts.dumps.items() if not d.only_active]
+    comms = [
+        g.comm
+        for g in facts.groups.values()
+        if g.kind != "pp" and len(set(g.members) & set(full)) > 1 and wanted & set(g.members)
+    ]
+    if not comms:
+        return ()
+    tokens = _tokens(facts, matched)
+    anchors = _anchors(facts, matched, comms, full)
+    if anchors.is_empty():
+        return ()
+    found: list[Divergence] = []
+    for comm in comms:
+        mine = anchors.filter(pl.col("comm") == comm)
+        if mine.height > 1:
+            found += _compare(
+                facts, tokens, comm, {int(r): int(rec) for r, rec in mine.select("rank", "record").iter_rows()}
+            )
+    return tuple(sorted(found, key=lambda d: (d.rank, facts.groups[d.comm].key)))
+
+
+def _tokens(facts: Facts, matched: Matched) -> pl.DataFrame:
+    """Return (rank, record, token, comm, seq): what each operation is, in terms that all ranks share."""
+    names = {c: i for i, c in enumerate(sorted({_role(facts, c) for c in facts.groups}))}
+    role = pl.DataFrame(
+        {"comm": list(facts.groups), "role": [names[_role(facts, c)] for c in facts.groups]},
+        schema={"comm": pl.Int32, "role": pl.Int32},
+    )
+    columns = ["rank", "record", "comm", "seq", "kind", "stack"]
+    calls = matched.calls.select(*columns, way=pl.lit(0, dtype=pl.Int32))
+    pairs = matched.pairs.select(*columns, way=(pl.col("peer") - pl.col("rank")).sign().fill_null(0).cast(pl.Int32))
+    return (
+        pl.concat([calls, pairs])
+        .join(role, on="comm", how="left")
+        .with_columns(token=pl.struct("role", "kind", "way").hash(seed=1))
+        .sort("rank", "record")
+    )
+
+
+def _role(facts: Facts, comm: int) -> str:
+    group = facts.groups[comm]
+    return f"{family(group.desc, group.kind)}:{len(group.members)}"
+
+
+def _anchors(facts: Facts, matched: Matched, comms: Sequence[int], full: Sequence[int]) -> pl.DataFrame:
+    """Return (comm, rank, record) of the last operation of each group that all its members with a dump got through."""
+    calls = matched.calls.filter(pl.col("comm").is_in(comms) & pl.col("rank").is_in(full))
+    size = pl.DataFrame(
+        {"comm": comms, "members": [len(set(facts.groups[c].members) & set(full)) for c in comms]},
+        schema={"comm": pl.Int32, "members": pl.UInt32},
+    )
+    last = (
+        calls.group_by("comm", "seq")
+        .agg(pl.len().cast(pl.UInt32).alias("n"), pl.col("done").all().alias("through"))
+        .join(size, on="comm")
+        .filter(pl.col("through") & (pl.col("n") == pl.col("members")))
+        .group_by("comm")
+        .agg(pl.col("seq").max())
+    )
+    return calls.join(last, on=["comm", "seq"]).select("comm", "rank", "record").sort("comm", "rank")
+
+
+def _compare(facts: Facts, tokens: pl.DataFrame, comm: int, anchors: Mapping[int, int]) -> list[Divergence]:
+    paths: dict[int, list[tuple[int, int, int, int, str]]] = {}
+    before: dict[int, tuple[int, ...]] = {}
+    history: dict[int, list[int]] = {}
+    for rank, record in anchors.items():
+        own = tokens.filter(pl.col("rank") == rank)
+        past = own.filter(pl.col("record") <= record)["token"].to_list()
+        history[rank] = past
+        before[rank] = tuple(past[-CONTEXT:])
+        after = own.filter(pl.col("record") > record).head(TAIL)
+        paths[rank] = list(after.select("token", "record", "comm", "seq", "kind").iter_rows())
+    by_context: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    shortest = min((len(b) for b in before.values()), default=0)
+    for rank, context in before.items():
+        by_context[context[-max(1, shortest) :]].append(rank)
+    found: list[Divergence] = []
+    for ranks in by_context.values():
+        if len(ranks) > 1:
+            found += _part(facts, comm, {r: paths[r] for r in ranks}, history)
+    return found
+
+
+def _part(
+    facts: Facts,
+    comm: int,
+    paths: Mapping[int, list[tuple[int, int, int, int, str]]],
+    history: Mapping[int, list[int]],
+) -> list[Divergence]:
+    """Find the first position at which twins differ, and who left the path there."""
+    for at in range(max(len(p) for p in paths.values())):
+        here = {rank: path[at] for rank, path in sorted(paths.items()) if at < len(path)}
+        counts = Counter(step[0] for step in here.values())
+        if len(counts) < 2:
+            continue
+        (usual, most), (_, second) = counts.most_common(2)
+        by = "majority"
+        if most == second:
+            by = "history"
+            ruled = _by_history(paths, history, here, at)
+            if ruled is None:
+                return []
+            usual = ruled
+        example = next(step for step in here.values() if step[0] == usual)
+        twins = tuple(r for r, step in here.items() if step[0] == usual)
+        return [
+            Divergence(
+                rank=rank,
+                comm=comm,
+                expected=_words(facts, example),
+                found=_words(facts, step),
+                kind=_kind(paths, rank, twins[0], at),
+                twins=twins,
+                record=step[1],
+                seq=step[3],
+                op_comm=step[2],
+                by=by,
+            )
+            for rank, step in here.items()
+            if step[0] != usual
+        ]
+    return []
+
+
+def _by_history(
+    paths: Mapping[int, list[tuple[int, int, int, int, str]]],
+    history: Mapping[int, list[int]],
+    here: Mapping[int, tuple[int, int, int, int, str]],
+    at: int,
+) -> int | None:
+    """Break a tie by what followed the same operations in the earlier steps of these ranks.
+
+    The longest context that occurred before decides: `pipeline recv, recv, ...` repeats within a step, and only the
+    position in the step tells what comes next. Returns the token that continues as before, if exactly one does.
+    """
+    usual: set[int] = set()
+    unusual: set[int] = set()
+    for rank, step in here.items():
+        past = history[rank] + [s[0] for s in paths[rank][:at]]
+        expected = _expected(past)
+        if expected is None:
+            return None
+        usual.add(expected)
+        if step[0] != expected:
+            unusual.add(step[0])
+    normal = usual & {s[0] for s in here.values()}
+    return next(iter(normal)) if len(usual) == 1 and len(normal) == 1 and unusual else None
+
+
+def _expected(past: Sequence[int]) -> int | None:
+    """Return what followed the longest earlier occurrence of the end of `past`."""
+    best_length, best = 0, None
+    end = len(past)
+    for stop in range(end - 1, 0, -1):
+        length = 0
+        while length < stop and length < 400 and past[stop - 1 - length] == past[end - 1 - length]:
+            length += 1
+        if length > best_length:
+            best_length, best = length, past[stop]
+        if best_length >= 400:
+            break
+    return best if best_length >= 3 else None
+
+
+def _kind(paths: Mapping[int, list[tuple[int, int, int, int, str]]], rank: int, twin: int, at: int) -> str:
+    mine = [s[0] for s in paths[rank][at:]]
+    theirs = [s[0] for s in paths[twin][at:]]
+    if theirs and theirs[0] in mine[1:4] and mine[0] not in theirs[1:4]:
+        return "extra"
+    if mine and mine[0] in theirs[1:4] and theirs[0] in mine[1:4]:
+        return "swapped"
+    if mine and mine[0] in theirs[1:4]:
+        return "skipped"
+    return "other"
+
+
+def _words(facts: Facts, step: tuple[int, int, int, int, str]) -> str:
+    _, _, comm, seq, kind = step
+    return f"{kind} {seq} of {facts.groups[comm].title}"

@@ -1,0 +1,412 @@
+"""Who waits for whom: ranks and operations as nodes, `cannot go on before` as edges, walked to its ends.
+
+Mycroft (SOSP'25) looks for the least advanced operation inside one communicator. Here the walk crosses groups: a rank
+waits in an operation, the operation waits for the ranks that are not in it, and those may wait in another group. What
+waits for nobody is a root; a strongly connected set without a way out is a deadlock.
+
+Nodes are values, not classes of their own, so that later sources (flows, devices, hosts) add kinds, not code.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from mycroft.analysis.facts import Facts, Group
+from mycroft.analysis.matching import Matched, Open
+from mycroft.analysis.stacks import Place
+
+
+class Node(NamedTuple):
+    """One node: `rank` (r), `op` (comm, seq), `pair` (comm, src, dst), `device` (r), `wait` (r), `unseen` (comm)."""
+
+    kind: str
+    key: tuple[int, ...]
+
+
+class Edge(NamedTuple):
+    """`src` cannot go on before `dst` does, because `why`."""
+
+    src: Node
+    dst: Node
+    why: str
+
+
+NOT_ENTERED: Final = "not entered"
+HELD_UP: Final = "entered, held up before it"
+NO_DUMP: Final = "left no dump"
+NOT_FINISHED: Final = "the others finished it"
+NOT_STARTED: Final = "its device has not started it"
+UNRECORDED: Final = "in a send or receive that is not recorded"
+
+
+def rank_node(rank: int) -> Node:
+    """Return the node of a rank."""
+    return Node("rank", (rank,))
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """One operation that somebody waits in: where every member stands. Ranks sorted."""
+
+    comm: int
+    seq: int
+    kind: str
+    here: tuple[int, ...]
+    absent: tuple[int, ...]
+    held_up: tuple[int, ...]
+    unknown: tuple[int, ...]
+    done: tuple[int, ...]
+    started: tuple[int, ...]
+    first_enq: int | None
+    unseen: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sink:
+    """One end of the walk.
+
+    `kind`: `absent` (waits for nobody), `device`, `stuck` (everybody is in, nothing moves), `cycle`, `no_dump`,
+    `waits` (in an operation the evidence does not show), `unseen` (a member that no source names).
+    """
+
+    kind: str
+    ranks: tuple[int, ...]
+    nodes: tuple[Node, ...]
+    blamed_by: tuple[int, ...]
+    """Waiting ranks from which the walk comes here."""
+    meetings: tuple[Node, ...]
+    """Operations at which its ranks are missing, or which are stuck themselves."""
+
+
+@dataclass(frozen=True)
+class WaitGraph:
+    """The graph and its ends. `waiting` ranks are inside an operation that does not end."""
+
+    edges: Mapping[Node, tuple[Edge, ...]]
+    meetings: Mapping[Node, Meeting]
+    waiting: tuple[int, ...]
+    sinks: tuple[Sink, ...]
+    reverse: Mapping[Node, tuple[Edge, ...]] = field(repr=False)
+
+    def path_to(self, sink: Sink) -> tuple[Edge, ...]:
+        """Return the edges from the farthest waiting rank to the sink: the cascade, symptom first."""
+        goal = set(sink.nodes)
+        step: dict[Node, Edge] = {}
+        depth: dict[Node, int] = dict.fromkeys(goal, 0)
+        queue = deque(sorted(goal))
+        while queue:
+            node = queue.popleft()
+            for edge in self.reverse.get(node, ()):
+                if edge.src not in depth:
+                    depth[edge.src] = depth[node] + 1
+                    step[edge.src] = edge
+                    queue.append(edge.src)
+        ranks = [n for n in depth if n.kind == "rank" and n not in goal]
+        if not ranks:
+            return ()
+        node = min(ranks, key=lambda n: (-depth[n], n.key))
+        path: list[Edge] = []
+        while node not in goal:
+            path.append(step[node])
+            node = step[node].dst
+        return tuple(path)
+
+
+def build(facts: Facts, matched: Matched, places: Mapping[int, Place]) -> WaitGraph:
+    """Build the graph from the open operations and walk it to its ends."""
+    return _Builder(facts, matched, places).build()
+
+
+@dataclass
+class _Builder:
+    facts: Facts
+    matched: Matched
+    places: Mapping[int, Place]
+    edges: dict[Node, list[Edge]] = field(default_factory=lambda: defaultdict(list))
+    meetings: dict[Node, Meeting] = field(default_factory=dict[Node, Meeting])
+
+    def build(self) -> WaitGraph:
+        relevant = {rank: _relevant(opens) for rank, opens in self.matched.opens.items()}
+        by_comm: dict[int, dict[int, Open]] = defaultdict(dict)
+        by_pair: dict[tuple[int, int, int, str], Open] = {}
+        for rank, opens in self.matched.opens.items():
+            for item in opens:
+                if not item.p2p:
+                    by_comm[item.comm][rank] = item
+                elif item.peer is not None:
+                    by_pair[rank, item.comm, item.peer, item.kind] = item
+        for rank, opens in relevant.items():
+            for item in opens:
+                node = _node_of(item)
+                if node is None:
+                    self.edges[rank_node(rank)].append(
+                        Edge(rank_node(rank), Node("wait", (rank,)), "its peer is unknown")
+                    )
+                    continue
+                self.edges[rank_node(rank)].append(Edge(rank_node(rank), node, "waits in it"))
+        for node in sorted({e.dst for out in self.edges.values() for e in out}):
+            if node.kind == "op":
+                self._collective(node, by_comm[node.key[0]])
+            elif node.kind == "pair":
+                self._pair(node, by_pair)
+        self._unrecorded()
+        edges = {node: tuple(dict.fromkeys(out)) for node, out in sorted(self.edges.items())}
+        waiting = tuple(sorted(rank for rank, opens in relevant.items() if opens))
+        reverse: dict[Node, list[Edge]] = defaultdict(list)
+        for out in edges.values():
+            for edge in out:
+                reverse[edge.dst].append(edge)
+        back = {node: tuple(found) for node, found in reverse.items()}
+        sinks = self._sinks(edges, back, waiting)
+        return WaitGraph(edges, self.meetings, waiting, sinks, back)
+
+    def _collective(self, node: Node, opens: Mapping[int, Open]) -> None:
+        comm, seq = node.key
+        group = self.facts.groups[comm]
+        here: list[int] = []
+        absent: list[int] = []
+        held: list[int] = []
+        held_by_pair: list[int] = []
+        unknown: list[int] = []
+        done: list[int] = []
+        started: list[int] = []
+        for rank in group.members:
+            item = opens.get(rank)
+            issued = self.matched.issued(comm, rank, seq)
+            if item is not None and item.seq <= seq and issued:
+                older = self._older(rank, item)
+                if item.seq == seq and item.started:
+                    started.append(rank)
+                    here.append(rank)
+                elif item.seq < seq or (older is not None and not older.p2p):
+                    held.append(rank)
+                elif older is not None:
+                    held_by_pair.append(rank)
+                else:
+                    here.append(rank)
+            elif issued:
+                done.append(rank)
+            elif issued is None:
+                unknown.append(rank)
+            else:
+                absent.append(rank)
+        kind = next((o.kind for o in opens.values() if o.seq == seq), "other")
+        enq = [o.enq for o in opens.values() if o.seq == seq and o.enq is not None]
+        # A send on a stream of its own may hold nobody up: it counts only where nobody is plainly missing.
+        (here if absent or held else held).extend(held_by_pair)
+        self.meetings[node] = Meeting(
+            comm,
+            seq,
+            kind,
+            tuple(sorted(here)),
+            tuple(absent),
+            tuple(sorted(held)),
+            tuple(unknown),
+            tuple(done),
+            tuple(started),
+            min(enq, default=None),
+            group.unseen,
+        )
+        self._blockers(node, self.meetings[node])
+
+    def _blockers(self, node: Node, meeting: Meeting) -> None:
+        out = self.edges[node]
+        out += [Edge(node, rank_node(r), NOT_ENTERED) for r in meeting.absent]
+        out += [Edge(node, rank_node(r), HELD_UP) for r in meeting.held_up]
+        if out:
+            return
+        if meeting.unknown:
+            out += [Edge(node, rank_node(r), NO_DUMP) for r in meeting.unknown]
+        elif meeting.unseen:
+            out.append(Edge(node, Node("unseen", (meeting.comm,)), "a member that no source names"))
+        elif meeting.done and len(meeting.here) <= len(meeting.done):
+            out += [Edge(node, Node("device", (r,)), NOT_FINISHED) for r in meeting.here]
+        elif meeting.started and self._timed(meeting.here):
+            late = [r for r in meeting.here if r not in meeting.started]
+            out += [Edge(node, Node("device", (r,)), NOT_STARTED) for r in late]
+
+    def _timed(self, ranks: Iterable[int]) -> bool:
+        dumps = self.facts.dumps
+        return all(rank in dumps and dumps[rank].has_timing for rank in ranks)
+
+    def _older(self, rank: int, item: Open) -> Open | None:
+        """Return an open operation of the rank that its device has to get through before `item`."""
+        older = [o for o in self.matched.opens.get(rank, ()) if o.record < item.record and o is not item]
+        return next((o for o in older if not o.p2p), older[0] if older else None)
+
+    def _pair(self, node: Node, opens: Mapping[tuple[int, int, int, str], Open]) -> None:
+        comm, src, dst = node.key
+        send, recv = opens.get((src, comm, dst, "send")), opens.get((dst, comm, src, "recv"))
+        for mine, other, theirs in ((src, dst, recv), (dst, src, send)):
+            if (send if mine == src else recv) is None:
+                continue
+            if theirs is None:
+                why = NOT_ENTERED if other in self.facts.dumps else NO_DUMP
+                self.edges[node].append(Edge(node, rank_node(other), why))
+            elif self._older(other, theirs) is not None and not theirs.started:
+                self.edges[node].append(Edge(node, rank_node(other), HELD_UP))
+        item = send or recv
+        if item is not None:
+            here = tuple(r for r, found in ((src, send), (dst, recv)) if found is not None)
+            enq = [o.enq for o in (send, recv) if o is not None and o.enq is not None]
+            missing = tuple(r for r, found in ((src, send), (dst, recv)) if found is None)
+            known = tuple(r for r in missing if r in self.facts.dumps)
+            lost = tuple(r for r in missing if r not in self.facts.dumps)
+            self.meetings[node] = Meeting(
+                comm, item.seq, item.kind, here, known, (), lost, (), (), min(enq, default=None)
+            )
+
+    def _unrecorded(self) -> None:
+        """Add the waits that only a stack shows: gloo records no send/recv, and a lost dump records nothing."""
+        for rank, place in self.places.items():
+            if not place.waits or self.edges.get(rank_node(rank)):
+                continue
+            me = rank_node(rank)
+            peers = neighbours(self.facts, rank) if place.kind == "p2p" else ()
+            if peers:
+                self.edges[me] += [Edge(me, rank_node(peer), UNRECORDED) for peer in peers]
+            else:
+                self.edges[me].append(Edge(me, Node("wait", (rank,)), "in a wait that its dump does not show"))
+
+    def _sinks(
+        self, edges: Mapping[Node, tuple[Edge, ...]], back: Mapping[Node, tuple[Edge, ...]], waiting: Sequence[int]
+    ) -> tuple[Sink, ...]:
+        sinks: list[Sink] = []
+        for component in strongly_connected(edges):
+            inside = set(component)
+            if any(e.dst not in inside for n in component for e in edges.get(n, ())):
+                continue
+            reached = _reaching(component, back)
+            blamed = tuple(r for r in waiting if rank_node(r) in reached)
+            if not blamed:
+                continue
+            sinks.append(self._sink(sorted(component), blamed, back))
+        return tuple(sorted(sinks, key=lambda s: (-len(s.blamed_by), s.kind, s.ranks)))
+
+    def _sink(self, component: list[Node], blamed: tuple[int, ...], back: Mapping[Node, tuple[Edge, ...]]) -> Sink:
+        ranks = tuple(sorted(n.key[0] for n in component if n.kind in ("rank", "device", "wait")))
+        ops = tuple(n for n in component if n.kind in ("op", "pair"))
+        first = component[0]
+        if len(component) > 1:
+            return Sink("cycle", ranks, tuple(component), blamed, ops)
+        feeding = tuple(sorted({e.src for e in back.get(first, ()) if e.src.kind in ("op", "pair")}))
+        if first.kind == "rank":
+            dumped = ranks[0] in self.facts.dumps or any(key[1] == ranks[0] for key in self.matched.last)
+            return Sink("absent" if dumped else "no_dump", ranks, (first,), blamed, feeding)
+        if first.kind == "device":
+            return Sink("device", ranks, (first,), blamed, feeding)
+        if first.kind in ("op", "pair"):
+            return Sink("stuck", self.meetings[first].here, (first,), blamed, (first,))
+        if first.kind == "wait":
+            return Sink("waits", ranks, (first,), blamed, ())
+        return Sink("unseen", (), (first,), blamed, feeding)
+
+
+def _relevant(opens: Sequence[Open]) -> tuple[Open, ...]:
+    """Return what holds a rank up: its oldest open operation, and what may run beside it.
+
+    A send or receive may have a stream of its own, so behind one the first open collective counts as well.
+    """
+    found: list[Open] = []
+    for item in opens:
+        found.append(item)
+        if not item.p2p:
+            break
+    return tuple(found)
+
+
+def _node_of(item: Open) -> Node | None:
+    if not item.p2p:
+        return Node("op", (item.comm, item.seq))
+    if item.peer is None:
+        return None
+    src, dst = (item.rank, item.peer) if item.kind == "send" else (item.peer, item.rank)
+    return Node("pair", (item.comm, src, dst))
+
+
+def neighbours(facts: Facts, rank: int) -> tuple[int, ...]:
+    """Return the ranks that a pipeline stage sends to or receives from: from pipeline groups, else from coordinates."""
+    found: set[int] = set()
+    for group in facts.groups.values():
+        if group.kind == "pp" and rank in group.members and group.declared:
+            found |= set(_beside(group, rank))
+    if found:
+        return tuple(sorted(found))
+    me = facts.ranks.get(rank)
+    if me is None or me.pp is None:
+        return ()
+    line = sorted(
+        (i.pp, i.rank)
+        for i in facts.ranks.values()
+        if i.pp is not None and (i.dp, i.tp) == (me.dp, me.tp) and None not in (i.dp, i.tp)
+    )
+    stages = [r for _, r in line]
+    if rank not in stages or len({pp for pp, _ in line}) != len(line):
+        return ()
+    at = stages.index(rank)
+    return tuple(sorted(stages[max(0, at - 1) : at] + stages[at + 1 : at + 2]))
+
+
+def _beside(group: Group, rank: int) -> list[int]:
+    line = sorted(group.members, key=lambda r: (group.order.get(r, 0), r))
+    at = line.index(rank)
+    return line[max(0, at - 1) : at] + line[at + 1 : at + 2]
+
+
+def _reaching(component: Iterable[Node], back: Mapping[Node, tuple[Edge, ...]]) -> set[Node]:
+    seen = set(component)
+    queue = deque(seen)
+    while queue:
+        for edge in back.get(queue.popleft(), ()):
+            if edge.src not in seen:
+                seen.add(edge.src)
+                queue.append(edge.src)
+    return seen
+
+
+def strongly_connected(edges: Mapping[Node, Sequence[Edge]]) -> list[list[Node]]:
+    """Return the strongly connected components (Tarjan 1972), iteratively: graphs of a thousand ranks are deep."""
+    index: dict[Node, int] = {}
+    low: dict[Node, int] = {}
+    on_stack: set[Node] = set()
+    stack: list[Node] = []
+    components: list[list[Node]] = []
+    nodes = sorted({*edges, *(e.dst for out in edges.values() for e in out)})
+    for start in nodes:
+        if start in index:
+            continue
+        work: list[tuple[Node, int]] = [(start, 0)]
+        while work:
+            node, at = work.pop()
+            if at == 0:
+                index[node] = low[node] = len(index)
+                stack.append(node)
+                on_stack.add(node)
+            descend = False
+            out = edges.get(node, ())
+            for i in range(at, len(out)):
+                other = out[i].dst
+                if other not in index:
+                    work += [(node, i + 1), (other, 0)]
+                    descend = True
+                    break
+                if other in on_stack:
+                    low[node] = min(low[node], index[other])
+            if descend:
+                continue
+            if low[node] == index[node]:
+                component: list[Node] = []
+                while True:
+                    other = stack.pop()
+                    on_stack.discard(other)
+                    component.append(other)
+                    if other == node:
+                        break
+                components.append(component)
+            if work:
+                parent = work[-1][0]
+                low[parent] = min(low[parent], low[node])
+    return components
