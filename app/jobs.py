@@ -163,7 +163,7 @@ def _start_time(pid: int) -> str:
     return stat.rpartition(")")[2].split()[19]
 
 
-def _is_gone(worker: str | None) -> bool:
+def is_gone(worker: str | None) -> bool:
     """Whether a worker of this host has ended; False where that cannot be known."""
     host, _, rest = (worker or "").partition(":")
     pid, _, started = rest.partition(":")
@@ -216,7 +216,7 @@ def claim(state: State, *, worker: str, lease_s: float) -> Job | None:
     with state.transaction() as connection:
         time_now = now()
         for row in connection.execute(_ABANDONED).fetchall():
-            if row["lease_until"] >= time_now and not _is_gone(row["worker"]):
+            if row["lease_until"] >= time_now and not is_gone(row["worker"]):
                 continue
             if row["attempts"] < ATTEMPTS_MAX:
                 connection.execute(_REQUEUE, (row["job_id"],))

@@ -22,13 +22,14 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from mycroft.app.config import AppConfig
 from mycroft.errors import MycroftError
 
+STDIN_FD: Final = 0
 GRACE_S: Final = 10.0
 READY_TIMEOUT_S: Final = 120.0
 QUICK_FAILURES_MAX: Final = 5
@@ -249,18 +250,19 @@ class Server:
         os.write(self._ready_write, b"F")
 
 
-def _end_with_supervisor(stream: IO[bytes], on_end: Callable[[], None]) -> None:
+def _end_with_supervisor(on_end: Callable[[], None]) -> None:
     """Call `on_end` when the supervisor's end of our standard input closes."""
 
     def watch() -> None:
-        while stream.read(4096):
+        # The descriptor itself: a thread inside a buffered stream would be in the way of the interpreter's end.
+        while os.read(STDIN_FD, 4096):
             pass
         on_end()
 
     threading.Thread(target=watch, name="supervisor-watch", daemon=True).start()
 
 
-def web_main(settings: ChildSettings, stdin: IO[bytes]) -> int:
+def web_main(settings: ChildSettings) -> int:
     """Run gunicorn on the inherited socket until SIGTERM."""
     from gunicorn.app.base import BaseApplication
 
@@ -271,7 +273,7 @@ def web_main(settings: ChildSettings, stdin: IO[bytes]) -> int:
     def tell_ready(_worker: Any) -> None:
         os.write(ready_fd, b"R")
 
-    def log_levels(_worker: Any) -> None:
+    def log_levels(_arbiter: Any, _worker: Any) -> None:
         logging.getLogger("mycroft").setLevel(logging.INFO)
 
     options: dict[str, Any] = {
@@ -301,7 +303,7 @@ def web_main(settings: ChildSettings, stdin: IO[bytes]) -> int:
             return create_app(config).server
 
     arbiter = os.getpid()
-    _end_with_supervisor(stdin, lambda: os.kill(arbiter, signal.SIGTERM))
+    _end_with_supervisor(lambda: os.kill(arbiter, signal.SIGTERM))
     Web().run()
     return 0
 
@@ -310,13 +312,17 @@ def main(argv: list[str] | None = None) -> int:
     """Entry of a child: `python -m mycroft.app.processes web|ingest`."""
     role = (sys.argv[1:] if argv is None else argv)[0]
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING, stream=sys.stderr)
-    stdin = sys.stdin.buffer
-    settings = _decode(stdin.readline())
+    line = b""
+    while not line.endswith(b"\n") and (piece := os.read(STDIN_FD, 65536)):
+        line += piece
+    if not line:
+        return 0  # The supervisor ended before it told us anything.
+    settings = _decode(line)
     if role == "web":
-        return web_main(settings, stdin)
+        return web_main(settings)
     from mycroft.app.ingest import ingest_main
 
-    return ingest_main(settings.config, lambda stop: _end_with_supervisor(stdin, stop))
+    return ingest_main(settings.config, _end_with_supervisor)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import hashlib
 import io
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
 
@@ -24,20 +25,24 @@ from mycroft import __version__
 from mycroft.analysis.verdict import RULES_VERSION
 from mycroft.app import access
 from mycroft.app.config import AppConfig
+from mycroft.app.open_stores import OpenStores
 from mycroft.errors import MycroftError
+from mycroft.loaders.store import Store
 
 if TYPE_CHECKING:
     from mycroft.loaders.catalogue import Catalogue
-    from mycroft.loaders.store import Store
 
 ANALYSIS_VERSION: Final = f"{__version__}+{RULES_VERSION}"
 CACHE_ENTRIES: Final = 4096
+CACHED_BYTES_MAX: Final = 32 * 1024 * 1024
 
 T = TypeVar("T")
 
 
 class UnknownTraceError(MycroftError):
     """A trace, or a generation of it, that this server does not have."""
+
+    http_status = 404
 
 
 class _BytesOnly:
@@ -78,17 +83,16 @@ def make_cache(server: Flask, config: AppConfig) -> Cache:
 class TraceReader:
     """Reads of one generation of one trace, cached. Made by `Queries.trace`, which has asked for access."""
 
-    def __init__(self, *, trace: str, generation: int, path: Path, cache: Cache) -> None:
+    def __init__(self, *, trace: str, generation: int, path: Path, cache: Cache, stores: OpenStores) -> None:
         self.trace = trace
         self.generation = generation
         self.path = path
         self._cache = cache
+        self._stores = stores
 
-    def store(self) -> Store:
-        """Open the trace itself, for reads that are not worth caching."""
-        from mycroft.loaders.store import open_store
-
-        return open_store(self.path)
+    def store(self) -> AbstractContextManager[Store]:
+        """Lend the trace itself, for reads that are not worth caching."""
+        return self._stores.lend(self.path)
 
     def frame(self, sql: str, params: Sequence[Any] = ()) -> pl.DataFrame:
         """Return the rows of a query; `params` are bound to its `?` in order."""
@@ -106,8 +110,10 @@ class TraceReader:
         key = f"{self.trace}/{self.generation}/{ANALYSIS_VERSION}/{hashlib.sha256(text.encode()).hexdigest()}"
         found = self._cache.get(key)
         if found is None:
-            found = make(self.store())
-            self._cache.set(key, found)
+            with self.store() as store:
+                found = make(store)
+            if not isinstance(found, bytes) or len(found) <= CACHED_BYTES_MAX:
+                self._cache.set(key, found)
         return found
 
 
@@ -117,12 +123,13 @@ class Queries:
     def __init__(self, config: AppConfig, cache: Cache) -> None:
         self.config = config
         self._cache = cache
+        self._stores = OpenStores()
         self._lock = threading.Lock()
         self._catalogue: Catalogue | None = None
 
     @property
     def catalogue(self) -> Catalogue:
-        """The list of traces in the data folder."""
+        """The list of traces in the data folder; it does not ask for access."""
         from mycroft.loaders.catalogue import Catalogue
 
         with self._lock:
@@ -138,7 +145,7 @@ class Queries:
             UnknownTraceError: there is no such trace or generation.
         """
         access.check_here(trace)
-        raise NotImplementedError
+        raise UnknownTraceError(f"there is no trace {trace[:80]}")
 
 
 def queries_of(app: Dash) -> Queries:

@@ -30,7 +30,9 @@ def add_paths(parser: argparse.ArgumentParser, *, nargs: str = "+") -> None:
 def add_data(parser: argparse.ArgumentParser) -> None:
     """Add the folder where traces are kept."""
     parser.add_argument(
-        "--data", metavar="DIR", help="folder of the loaded traces (default: $MYCROFT_DATA, else the user's data folder)"
+        "--data",
+        metavar="DIR",
+        help="folder of the loaded traces (default: $MYCROFT_DATA, else the user's data folder)",
     )
 
 
@@ -60,6 +62,24 @@ def _positive(text: str) -> int:
     raise argparse.ArgumentTypeError(f"{text}: a number from 1 to 256 was expected")
 
 
+def count(text: str) -> int:
+    """Read a number of at least 1."""
+    if text.isascii() and text.isdigit() and 1 <= int(text) <= 10**12:
+        return int(text)
+    raise argparse.ArgumentTypeError(f"{text}: a number of at least 1 was expected")
+
+
+def seconds(text: str) -> float:
+    """Read a time above zero, in seconds."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if 0 < value < 1e6:
+        return value
+    raise argparse.ArgumentTypeError(f"{text}: a number of seconds above 0 was expected")
+
+
 def positive_ranks(text: str) -> int:
     """Read a number of ranks."""
     if text.isascii() and text.isdigit() and 1 <= int(text) <= 2**31:
@@ -81,6 +101,11 @@ def data_dir(arguments: argparse.Namespace) -> Path:
     if not os.access(folder, os.W_OK | os.X_OK):
         raise ConfigError(f"{folder}: cannot be written to; try --data DIR")
     return folder
+
+
+def data_dir_if_any(arguments: argparse.Namespace) -> Path:
+    """Return the folder of the loaded traces for reading; it may be missing."""
+    return Path(arguments.data).expanduser() if arguments.data else default_data_dir()
 
 
 def app_config(arguments: argparse.Namespace) -> AppConfig:

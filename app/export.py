@@ -1,0 +1,266 @@
+"""A diagnosis as one file that needs nothing else: HTML for people, JSON for programs, both redacted on request.
+
+The HTML shows what the diagnosis page shows, made by the same code and the same style sheets, without any script and
+without a request to anywhere. Links of the dashboard lead to places inside the document.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+
+import mycroft
+from mycroft.app import urls
+from mycroft.app.redaction import Redactor
+
+EXPORT_SCHEMA: Final = "mycroft.export/1"
+RANKS_SHOWN: Final = 2048
+CONTEXT_LINES: Final = 3
+"""Lines of a file shown before and after the one that a claim rests on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankRow:
+    """What is known of a rank; None is unknown. `progress` is text such as `dp-3f: 1842 of 1843`."""
+
+    rank: int
+    role: str
+    host: str | None = None
+    gpu: str | None = None
+    pid: int | None = None
+    progress: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Excerpt:
+    """Lines of a file around one that a claim rests on: `first` is the number of the first, from 1."""
+
+    file: str
+    line: int
+    first: int
+    lines: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportData:
+    """Everything that an export holds. `hosts` are all names of hosts that the trace knows, for redaction."""
+
+    trace: str
+    title: str
+    generation: int
+    verdict: Mapping[str, Any]
+    ranks: Sequence[RankRow] = ()
+    excerpts: Sequence[Excerpt] = ()
+    hosts: Sequence[str] = ()
+    group_sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+def redacted(data: ExportData) -> ExportData:
+    """Return the export with the names of hosts, addresses, users and directories replaced."""
+    redactor = Redactor(data.hosts)
+    return replace(
+        data,
+        title=redactor.text(data.title),
+        trace=redactor.text(data.trace),
+        verdict=redactor.tree(data.verdict),
+        ranks=[
+            replace(row, host=None if row.host is None else redactor.text(row.host), progress=row.progress)
+            for row in data.ranks
+        ],
+        excerpts=[
+            replace(part, file=redactor.text(part.file), lines=tuple(redactor.text(text) for text in part.lines))
+            for part in data.excerpts
+        ],
+        hosts=(),
+    )
+
+
+def to_json(data: ExportData, *, redact: bool = False) -> str:
+    """Return the verdict with the ranks and the lines that its claims rest on."""
+    data = redacted(data) if redact else data
+    body = {
+        "schema": EXPORT_SCHEMA,
+        "trace": data.trace,
+        "title": data.title,
+        "generation": data.generation,
+        "redacted": redact,
+        "verdict": data.verdict,
+        "ranks": [
+            {
+                "rank": row.rank,
+                "role": row.role,
+                "host": row.host,
+                "gpu": row.gpu,
+                "pid": row.pid,
+                "progress": row.progress,
+            }
+            for row in data.ranks
+        ],
+        "excerpts": [
+            {"file": part.file, "line": part.line, "first": part.first, "lines": list(part.lines)}
+            for part in data.excerpts
+        ],
+    }
+    return json.dumps(body, indent=2, ensure_ascii=False)
+
+
+def to_html(data: ExportData, *, redact: bool = False) -> str:
+    """Return the diagnosis of every finding as one HTML document."""
+    from dash import html
+
+    from mycroft.app.pages import diagnosis_view as diagnosis
+    from mycroft.app.pages.links import TraceLinks
+    from mycroft.app.pages.verdict_band import Context, RankFacts
+    from mycroft.app.static_html import write
+
+    data = redacted(data) if redact else data
+    files = {part.file: number for number, part in enumerate({part.file: part for part in data.excerpts}.values())}
+    context = Context(
+        links=TraceLinks(data.trace, data.generation),
+        files=files,
+        ranks={row.rank: RankFacts(host=row.host, gpu=row.gpu) for row in data.ranks},
+        group_sizes=data.group_sizes,
+    )
+    findings = data.verdict["findings"] or [None]
+    anchors = {f"rank-{row.rank}" for row in data.ranks[:RANKS_SHOWN]}
+    anchors |= {f"file-{files[part.file]}-{part.line}" for part in data.excerpts}
+    anchors |= {f"finding-{finding['id']}" for finding in findings if finding}
+    parts: list[str] = []
+    for finding in findings:
+        prefix = f"{finding['id']}-" if finding else ""
+        body = write(
+            diagnosis.view(data.verdict, finding, context), relink=lambda href, at=prefix: _inside(href, anchors, at)
+        )
+        # Each finding is a page of the dashboard with ids of its own; here they share one document.
+        body = re.sub(r' id="(claim-[^"]*|quality)"', rf' id="{prefix}\1"', body)
+        parts.append(f'<section id="finding-{escape(finding["id"]) if finding else "none"}">{body}</section>')
+    parts.append(write([_ranks_table(html, data), _excerpts(html, data, files)], relink=lambda _: None))
+    note = "Names of hosts, addresses, users and directories are replaced." if redact else ""
+    return _DOCUMENT.format(
+        title=escape(f"{data.title}: {data.verdict['summary']}"[:300]),
+        css=_style(),
+        head=escape(f"{data.title} · generation {data.generation} · Mycroft {mycroft.__version__}"),
+        note=escape(note),
+        body="\n".join(parts),
+    )
+
+
+_DOCUMENT: Final = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<meta name="referrer" content="no-referrer">
+<meta http-equiv="Content-Security-Policy" \
+content="default-src 'none'; style-src 'unsafe-inline'; font-src data:; img-src data:">
+<title>{title}</title>
+<style>
+{css}
+</style>
+</head>
+<body class="export">
+<main class="page">
+<p class="muted">{head} {note}</p>
+{body}
+</main>
+</body>
+</html>
+"""
+_OWN_CSS: Final = """
+.export .page { max-width: 1280px; margin: 0 auto; padding: 16px; }
+.export pre { overflow-x: auto; margin: 4px 0 0; }
+.export pre span { display: block; }
+.export pre .hit { font-weight: 700; border-left: 3px solid currentColor; padding-left: 4px; }
+.export :target { outline: 2px solid currentColor; outline-offset: 2px; }
+.export section { margin-bottom: 16px; }
+"""
+
+
+def _inside(href: str, anchors: set[str], prefix: str) -> str | None:
+    """Return where a link of the dashboard leads inside the document; None: nowhere."""
+    if href.startswith("#"):
+        return f"#{prefix}{href[1:]}"
+    address = urls.parse(href)
+    line = re.search(r"#L(\d+)\Z", href)
+    wanted = {
+        "rank": f"rank-{address.params.get('rank')}",
+        "file": f"file-{address.params.get('file')}-{line.group(1) if line else ''}",
+        "diagnosis": f"finding-{address.params.get('incident')}",
+    }.get(address.page or "")
+    return f"#{wanted}" if wanted in anchors else None
+
+
+def _ranks_table(html: Any, data: ExportData) -> Any:
+    if not data.ranks:
+        return None
+    names = ("Rank", "Role", "Host", "GPU", "Process", "Progress")
+    rows = [
+        html.Tr(
+            [
+                html.Td(value if value is not None else "–")
+                for value in (row.rank, row.role, row.host, row.gpu, row.pid, row.progress)
+            ],
+            id=f"rank-{row.rank}",
+        )
+        for row in data.ranks[:RANKS_SHOWN]
+    ]
+    hidden = len(data.ranks) - len(rows)
+    more = [html.P(f"{hidden:,} more ranks are in the JSON export.")] if hidden > 0 else []
+    head = html.Thead(html.Tr([html.Th(name, scope="col") for name in names]))
+    table = html.Table([head, html.Tbody(rows)], className="table")
+    return html.Section(
+        [html.H2(f"Ranks ({len(data.ranks):,})"), html.Div(table, className="table-scroll"), *more], className="panel"
+    )
+
+
+def _excerpts(html: Any, data: ExportData, files: Mapping[str, int]) -> Any:
+    if not data.excerpts:
+        return None
+    blocks: list[Any] = [html.H2("Lines that the claims rest on")]
+    for part in data.excerpts:
+        lines = [
+            html.Span(f"{number:>7}  {text}", className="hit" if number == part.line else None)
+            for number, text in enumerate(part.lines, start=part.first)
+        ]
+        blocks.append(
+            html.Div(
+                [html.Code(f"{part.file}:{part.line}"), html.Pre(lines)], id=f"file-{files[part.file]}-{part.line}"
+            )
+        )
+    return html.Section(blocks, className="panel")
+
+
+_URL: Final = re.compile(r"url\((['\"]?)([^)'\"]+)\1\)")
+
+
+_DARK_RULE: Final = re.compile(r':root\[data-theme="dark"\]([^{}]*)\{([^{}]*)\}')
+
+
+def _style() -> str:
+    """Return the style sheets of the dashboard in one text, their fonts inside."""
+    assets = Path(mycroft.__file__).parent / "assets"
+    sheets = sorted((assets / "css").glob("*.css"))
+    whole = "\n".join([_with_fonts(sheet) for sheet in sheets])
+    # The dashboard chooses the theme by an attribute that a script sets; here the reader's system chooses.
+    return _DARK_RULE.sub(r"@media (prefers-color-scheme: dark) { :root\1 {\2} }", whole) + _OWN_CSS
+
+
+def _with_fonts(sheet: Path) -> str:
+    def embed(match: re.Match[str]) -> str:
+        target = match.group(2)
+        if target.startswith(("data:", "#")):
+            return match.group(0)
+        path = (sheet.parent / target.split("?", 1)[0]).resolve()
+        kind = {".woff2": "font/woff2", ".svg": "image/svg+xml", ".png": "image/png"}.get(path.suffix)
+        if kind is None or not path.is_file():
+            return "none"
+        return f"url(data:{kind};base64,{base64.b64encode(path.read_bytes()).decode()})"
+
+    return _URL.sub(embed, sheet.read_text(encoding="utf-8"))
