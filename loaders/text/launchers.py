@@ -1,0 +1,612 @@
+"""How processes ended, as their launchers say: torchrun, Slurm, Open MPI, MPICH, Kubernetes, Ray.
+
+A launcher's line is of another process than its own, so no rank is taken from the file it stands in. Exit codes are
+negative for signals (-9: SIGKILL), also where the launcher writes 137. torchrun's "root cause" is the first process
+of one node that its agent saw end: often a victim. Log-format notes, section 3.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from mycroft.loaders.text.clock import ISO, Moment, moment_of
+from mycroft.loaders.text.matcher import Line, Matcher
+from mycroft.loaders.text.scope import TEXT_LIMIT, FileScope, Row
+from mycroft.loaders.text.torch_errors import SIGNALS
+from mycroft.loaders.text.torch_log import noise, rank_number
+
+FORMAT: Final = "launcher_log"
+_MAX_TASKS: Final = 1_024
+
+_SIGNAL_NUMBERS: Final = {
+    "SIGHUP": 1,
+    "SIGINT": 2,
+    "SIGQUIT": 3,
+    "SIGILL": 4,
+    "SIGTRAP": 5,
+    "SIGABRT": 6,
+    "SIGBUS": 7,
+    "SIGFPE": 8,
+    "SIGKILL": 9,
+    "SIGUSR1": 10,
+    "SIGSEGV": 11,
+    "SIGUSR2": 12,
+    "SIGPIPE": 13,
+    "SIGTERM": 15,
+    "SIGXCPU": 24,
+}
+
+
+def signed(code: str) -> int | None:
+    """Return an exit code with signals negative: `137` and `-9` are both -9."""
+    if len(code) > 6:
+        return None
+    value = int(code)
+    return 128 - value if 129 <= value <= 192 else value
+
+
+def _said(scope: FileScope, line: Line, at: int, kind: str, **columns: Any) -> Row:
+    """Add a row that speaks of another process than the writer of the line."""
+    defaults: Row = {"rank": None, "local_rank": None, "pid": None, "level": "error", "_foreign": True}
+    return scope.event(line, at, kind, **{**defaults, **columns})
+
+
+def _elastic_failed(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    pid = rank_number(match["pid"])
+    if scope.once(("failed", line.facts.key(), pid, match["code"])):
+        _said(
+            scope,
+            line,
+            match.start(),
+            "launcher_failure",
+            name="failed",
+            code=signed(match["code"]),
+            local_rank=rank_number(match["lr"]),
+            pid=pid,
+            text=line.text[:TEXT_LIMIT],
+        )
+
+
+def _elastic_signal(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    number = _SIGNAL_NUMBERS.get(match["sig"])
+    _said(
+        scope,
+        line,
+        match.start(),
+        "launcher_signal",
+        name=match["sig"],
+        code=-number if number else None,
+        pid=rank_number(match["pid"]),
+        level="warning",
+    )
+
+
+def _agent_signal(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    number = rank_number(match["n"])
+    if scope.once(("agent_signal", line.facts.key(), number)):
+        _said(
+            scope,
+            line,
+            match.start(),
+            "launcher_signal",
+            name="agent",
+            code=-number if number and number < 65 else None,
+        )
+
+
+_FIELD: Final = re.compile(r"\s*(?P<key>time|host|rank|exitcode|error_file|traceback)\s*: (?P<value>.*)")
+_ENTRY: Final = re.compile(r"\s*\[(?P<i>\d+)\]:\s*$")
+
+
+class _ChildFailed:
+    """The block of `ChildFailedError`: one row per failure, `root_cause` for the one that the agent saw first."""
+
+    def __init__(self) -> None:
+        self._left = 4_000
+        self._root = False
+        self._fields: dict[str, str] = {}
+        self._line: Line | None = None
+        self._begun = False
+        self._in_traceback = False
+
+    def feed(self, scope: FileScope, line: Line) -> bool:
+        self._left -= 1
+        text = line.text.strip()
+        if self._left < 0:
+            return False
+        if text.startswith("====") or text.startswith("----") or text.startswith("****"):
+            if text.startswith("====") and self._fields:
+                self._entry(scope)
+                return False
+            self._entry(scope)
+            return True
+        if text.endswith("FAILED") or text in ("Failures:", "Other Failures:", "<NO_OTHER_FAILURES>", ""):
+            self._begun = True
+            return True
+        if text.startswith("Root Cause"):
+            self._entry(scope)
+            self._root = self._begun = True
+            return True
+        if _ENTRY.match(line.text):
+            self._entry(scope)
+            self._line, self._in_traceback = line, False
+            return True
+        field = _FIELD.match(line.text)
+        if field is not None:
+            if field["key"] == "time" and self._fields:
+                self._entry(scope)
+            if self._line is None or not self._fields:
+                self._line = line
+            self._fields[field["key"]] = field["value"].strip()
+            self._in_traceback = field["key"] == "traceback"
+            return True
+        if self._in_traceback and (line.text[:1] in " \t" or not text):
+            if len(self._fields["traceback"]) < TEXT_LIMIT:
+                self._fields["traceback"] += "\n" + text
+            return True
+        if _FIELD_OLD.search(line.text):
+            return True
+        return not self._begun and self._left > 3_990
+
+    def _entry(self, scope: FileScope) -> None:
+        fields, line = self._fields, self._line
+        self._fields, self._line, self._in_traceback = {}, None, False
+        if not fields or line is None:
+            return
+        rank = re.match(r"(?P<r>\d+)(?: \(local_rank: (?P<lr>\d+)\))?", fields.get("rank", ""))
+        code = re.match(r"(?P<c>-?\d+)(?: \(pid: (?P<pid>\d+)\))?(?: \((?P<sig>SIG\w+)\))?", fields.get("exitcode", ""))
+        stamp = ISO.match(fields.get("time", ""))
+        moment: Moment | None = moment_of(stamp) if stamp is not None else None
+        host = fields.get("host") or None
+        pid = rank_number(code["pid"]) if code and code["pid"] else None
+        local = rank_number(rank["lr"]) if rank and rank["lr"] else None
+        number = rank_number(rank["r"]) if rank else None
+        key = ("child", number, pid, host, fields.get("exitcode"))
+        if not scope.once((*key, self._root)):
+            return
+        columns: Row = {"moment": moment} if moment else {}
+        traceback = fields.get("traceback", "")
+        row = _said(
+            scope,
+            line,
+            0,
+            "launcher_failure",
+            name="root_cause" if self._root else "failure",
+            rank=number,
+            local_rank=local,
+            pid=pid,
+            code=signed(code["c"]) if code else None,
+            host=host,
+            text=(f"exitcode {fields.get('exitcode', '?')}: {traceback}")[:TEXT_LIMIT],
+            **columns,
+        )
+        row["peer"] = None
+        if number is not None:
+            scope.know(number, host=host, pid=pid, local_rank=local)
+
+    def close(self, scope: FileScope) -> None:
+        self._entry(scope)
+
+
+# Boxes of torch 1.9: lines of stars and text that say nothing more.
+_FIELD_OLD: Final = re.compile(r"^\s*(?:\*+|CHILD PROCESS FAILED|Root Cause|Other Failures)")
+
+
+def _child_failed(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    scope.open(line, _ChildFailed())
+
+
+def tasks_of(text: str) -> list[int]:
+    """Return the task ids of `0-3,7`, at most 1,024."""
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if not first.isdigit() or len(first) > 7 or (last and (not last.isdigit() or len(last) > 7)):
+            continue
+        found += range(int(first), min(int(last or first), int(first) + _MAX_TASKS) + 1)
+    return found[:_MAX_TASKS]
+
+
+def _srun(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    what = match["what"]
+    code: int | None = None
+    kind = "exit"
+    if match["code"]:
+        code = signed(match["code"])
+    elif what.startswith("Out"):
+        kind, code = "oom_kill", -9
+    else:
+        kind = "signal"
+        code = SIGNALS.get(re.sub(r" \(core dumped\)", "", what).strip())
+    for task in tasks_of(match["tasks"]):
+        _said(
+            scope,
+            line,
+            match.start(),
+            kind,
+            name="task",
+            value=float(task),
+            code=code,
+            host=match["node"],
+            level="error",
+        )
+
+
+def _slurm_oom(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    if scope.once(("slurm_oom", line.facts.key(), match["step"])):
+        _said(
+            scope, line, match.start(), "oom_kill", name="slurm_step", value=float(match["n"] or 1), peer=match["step"]
+        )
+
+
+def _slurm_cancelled(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    stamp = ISO.search(match["at"] or "")
+    moment = moment_of(stamp) if stamp is not None else None
+    columns: Row = {"moment": moment} if moment else {}
+    _said(
+        scope,
+        line,
+        match.start(),
+        "launcher_signal",
+        name=(match["why"] or "cancelled").strip(),
+        peer=match["step"],
+        host=match["node"],
+        **columns,
+    )
+
+
+def _mpi_signal(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    number = rank_number(match["sig"])
+    pid = rank_number(match["pid"])
+    _said(
+        scope,
+        line,
+        match.start(),
+        "signal",
+        name="process",
+        rank=rank_number(match["rank"]),
+        pid=pid or None,
+        host=match["node"],
+        code=-number if number and number < 65 else None,
+    )
+
+
+def _mpi_exit(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    scope.memory[("mpi_exit", line.facts.key())] = rank_number(match["rank"])
+
+
+def _mpi_code(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    rank = scope.memory.pop(("mpi_exit", line.facts.key()), None)
+    if rank is not None:
+        _said(scope, line, match.start(), "exit", name="process", rank=rank, code=signed(match["code"]))
+
+
+def _mpich(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    scope.memory[("mpich", line.facts.key())] = (rank_number(match["pid"]), match["node"])
+
+
+def _mpich_code(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    known = scope.memory.pop(("mpich", line.facts.key()), None)
+    if known is not None:
+        number = int(match["code"])
+        # Hydra prints the raw wait status: below 65 it is a signal.
+        code = -number if 0 < number < 32 else signed(match["code"])
+        _said(scope, line, match.start(), "exit", name="process", pid=known[0], host=known[1], code=code)
+
+
+def _pod(scope: FileScope, line: Line) -> dict[str, str]:
+    """Return what the description being read has said of its pod so far."""
+    return scope.memory.setdefault(("pod", line.facts.key()), dict[str, str]())
+
+
+def _kubernetes_reason(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    reason = match["reason"]
+    memory = _pod(scope, line)
+    kind = "oom_kill" if reason == "OOMKilled" else "pod_state"
+    if scope.once(("pod_reason", line.facts.key(), memory.get("pod"), reason, line.number)):
+        _said(
+            scope,
+            line,
+            match.start(),
+            kind,
+            name=memory.get("pod") or line.facts.pod,
+            host=memory.get("node"),
+            code=-9 if kind == "oom_kill" else None,
+        )
+
+
+def _kubernetes_code(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    memory = _pod(scope, line)
+    code = signed(match["code"])
+    _said(
+        scope,
+        line,
+        match.start(),
+        "exit",
+        name="container",
+        peer=memory.get("pod") or line.facts.pod,
+        host=memory.get("node"),
+        code=code,
+        level="info" if code == 0 else "error",
+    )
+
+
+def _kubernetes_field(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    memory = _pod(scope, line)
+    if match["key"] == "Name":
+        memory.clear()
+        memory["pod"] = match["value"]
+    else:
+        memory["node"] = match["value"].partition("/")[0]
+        if memory.get("pod"):
+            _said(scope, line, match.start(), "pod_state", name=memory["pod"], host=memory["node"], level="info")
+
+
+_POD_ROW: Final = re.compile(
+    r"(?P<pod>[a-z0-9][a-z0-9.-]{1,252})\s+\d+/\d+\s+"
+    r"(?P<status>Running|Pending|Completed|Error|OOMKilled|Evicted|CrashLoopBackOff|Terminating|Unknown"
+    r"|Failed|Succeeded"
+    r"|ContainerStatusUnknown|NodeLost|ImagePullBackOff|ErrImagePull|Init:\S+)\b(?P<rest>.*)"
+)
+
+
+class _PodTable:
+    """The rows under `NAME READY STATUS … NODE`: which pod lies on which node."""
+
+    def __init__(self, header: str) -> None:
+        self._columns = header.split()
+        self._node = self._columns.index("NODE") if "NODE" in self._columns else None
+
+    def feed(self, scope: FileScope, line: Line) -> bool:
+        match = _POD_ROW.match(line.text.strip())
+        if match is None:
+            return False
+        cells = re.sub(r"\(\S+ ago\)", "", line.text).split()
+        node: str | None = None
+        if self._node is not None:
+            # `wide` output ends in columns that may be <none>; a restart count may have an age beside it.
+            behind = len(self._columns) - self._node
+            if self._columns[-1].startswith("GATES"):
+                behind -= 2
+            node = cells[-behind] if 0 < behind <= len(cells) else None
+        status = match["status"]
+        good = status in ("Running", "Completed", "Succeeded", "Pending")
+        kind = "oom_kill" if status == "OOMKilled" else "pod_state"
+        _said(
+            scope,
+            line,
+            0,
+            kind,
+            name=match["pod"],
+            host=node if node and node != "<none>" else None,
+            level="info" if good else "error",
+        )
+        return True
+
+    def close(self, scope: FileScope) -> None:
+        """Every row was written when it was read."""
+
+
+def _pod_table(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    scope.open(line, _PodTable(line.text.strip()))
+
+
+def _ray_exit(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    pid = re.search(r"Worker PID: (\d+)", line.text)
+    address = re.search(r"Worker IP address: ([\d.a-fA-F:]+)", line.text)
+    key = ("ray_exit", pid[1] if pid else None, address[1] if address else None)
+    if pid is None or scope.once(key):
+        _said(
+            scope,
+            line,
+            match.start(),
+            "exit",
+            name="ray_worker",
+            pid=rank_number(pid[1]) if pid else None,
+            peer=address[1] if address else None,
+        )
+
+
+def _job_end(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    if line.facts.stream == "end":
+        code = signed(match["code"])
+        _said(
+            scope,
+            line,
+            match.start(),
+            "exit",
+            name="job",
+            code=code,
+            level="info" if code == 0 else "error",
+        )
+
+
+def _torch_spawn(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    """`torch.multiprocessing.spawn`: the number is the index of the process, which is the local rank."""
+    signal = match["sig"]
+    number = _SIGNAL_NUMBERS.get(signal) if signal else None
+    code = -number if number else signed(match["code"]) if match["code"] else None
+    if scope.once(("spawn", match["lr"], signal, match["code"])):
+        _said(
+            scope,
+            line,
+            match.start(),
+            "signal" if signal else "launcher_failure",
+            name="process",
+            local_rank=rank_number(match["lr"]),
+            code=code,
+        )
+
+
+MATCHERS: Final[tuple[Matcher, ...]] = (
+    Matcher(
+        "elastic_failed",
+        FORMAT,
+        ("failed (exitcode:",),
+        re.compile(r"failed \(exitcode: (?P<code>-?\d{1,6})\) local_rank: (?P<lr>\d+) \(pid: (?P<pid>\d+)\)"),
+        _elastic_failed,
+    ),
+    Matcher(
+        "elastic_signal",
+        FORMAT,
+        ("closing signal SIG",),
+        re.compile(r"Sending process (?P<pid>\d+) closing signal (?P<sig>SIG\w+)"),
+        _elastic_signal,
+    ),
+    Matcher(
+        "agent_signal",
+        FORMAT,
+        ("death signal, shutting down workers", " got signal: "),
+        re.compile(
+            r"(?:Received (?P<name>\w+) death signal, shutting down workers|Process \d+ got signal: (?P<n>\d+))"
+        ),
+        _agent_signal,
+    ),
+    Matcher(
+        "child_failed",
+        FORMAT,
+        ("ChildFailedError", "Root Cause (first observed failure)"),
+        re.compile(r"ChildFailedError:?\s*$|ChildFailedError: "),
+        _child_failed,
+        follow=48,
+    ),
+    Matcher(
+        "child_fields",
+        FORMAT,
+        ("exitcode  :", "Failures:", "exitcode :"),
+        re.compile(r"(?!)"),
+        noise,
+        follow=24,
+    ),
+    Matcher(
+        "elastic_banner",
+        FORMAT,
+        ("Setting OMP_NUM_THREADS environment variable for each process",),
+        re.compile(r"Setting OMP_NUM_THREADS environment variable for each process"),
+        noise,
+    ),
+    Matcher(
+        "torch_spawn",
+        FORMAT,
+        ("terminated with signal SIG", "terminated with the following error", "terminated with exit code"),
+        re.compile(
+            r"process (?P<lr>\d+) terminated with (?:signal (?P<sig>SIG\w+)|exit code (?P<code>-?\d{1,6})"
+            r"|the following error)"
+        ),
+        _torch_spawn,
+    ),
+    Matcher(
+        "srun",
+        FORMAT,
+        ("srun: error: ",),
+        re.compile(
+            r"srun: error: (?P<node>[\w.-]+): tasks? (?P<tasks>[\d,\s-]+): "
+            r"(?P<what>Exited with exit code (?P<code>\d{1,3})|Killed|Aborted(?: \(core dumped\))?"
+            r"|Segmentation fault(?: \(core dumped\))?|Bus error(?: \(core dumped\))?|Out Of Memory|Terminated"
+            r"|[A-Z][\w ]{3,40})"
+        ),
+        _srun,
+    ),
+    Matcher(
+        "slurm_oom",
+        FORMAT,
+        ("oom_kill event", "oom-kill event"),
+        re.compile(r"Detected (?P<n>\d+) oom.kill events? in (?P<step>\S+?)\.?(?: cgroup|\s|$)"),
+        _slurm_oom,
+    ),
+    Matcher(
+        "slurm_cancelled",
+        FORMAT,
+        (" CANCELLED AT ", " CANCELLED DUE TO "),
+        re.compile(
+            r"(?:STEP|JOB) (?P<step>[\w.+]+) ON (?P<node>\S+) CANCELLED(?: AT (?P<at>\S+))?"
+            r"(?: DUE (?:TO|to) (?P<why>[^*]{1,60}))?"
+        ),
+        _slurm_cancelled,
+    ),
+    Matcher(
+        "mpi_signal",
+        FORMAT,
+        ("exited on signal",),
+        re.compile(
+            r"process rank (?P<rank>\d+) with PID (?P<pid>\d+) on node (?P<node>\S+) exited on signal (?P<sig>\d+)"
+        ),
+        _mpi_signal,
+    ),
+    Matcher(
+        "mpi_exit",
+        FORMAT,
+        ("Process name: [",),
+        re.compile(r"Process name: \[\[?[\w-]+,\d+\],(?P<rank>\d+)\]"),
+        _mpi_exit,
+        follow=2,
+    ),
+    Matcher(
+        "mpi_code",
+        FORMAT,
+        ("Exit code:",),
+        re.compile(r"^\s*Exit code: +(?P<code>-?\d{1,4})\s*$"),
+        _mpi_code,
+    ),
+    Matcher(
+        "mpich",
+        FORMAT,
+        ("RUNNING AT ",),
+        re.compile(r"PID (?P<pid>\d+) RUNNING AT (?P<node>\S+)"),
+        _mpich,
+        follow=2,
+    ),
+    Matcher(
+        "mpich_code",
+        FORMAT,
+        ("EXIT CODE: ",),
+        re.compile(r"EXIT CODE: (?P<code>-?\d{1,4})"),
+        _mpich_code,
+    ),
+    Matcher(
+        "pod_fields",
+        FORMAT,
+        ("Name:  ", "Node:  "),
+        re.compile(r"^(?P<key>Name|Node):\s{2,}(?P<value>[\w./-]{1,253})\s*$"),
+        _kubernetes_field,
+    ),
+    Matcher(
+        "pod_reason",
+        FORMAT,
+        ("Reason:  ", "NodeNotReady", "OOMKilled"),
+        re.compile(
+            r"Reason:\s+(?P<reason>OOMKilled|Evicted|NodeNotReady|NodeLost|Error|ContainerCannotRun|DeadlineExceeded)"
+        ),
+        _kubernetes_reason,
+    ),
+    Matcher(
+        "pod_code",
+        FORMAT,
+        ("Exit Code:",),
+        re.compile(r"^\s*Exit Code:\s+(?P<code>\d{1,3})\s*$"),
+        _kubernetes_code,
+    ),
+    Matcher(
+        "pod_table",
+        FORMAT,
+        ("READY   STATUS", "READY  STATUS", " STATUS  "),
+        re.compile(r"NAME\s+READY\s+STATUS\b"),
+        _pod_table,
+        follow=64,
+    ),
+    Matcher(
+        "ray_exit",
+        FORMAT,
+        ("Worker exit type: ", "A worker died or was killed"),
+        re.compile(r"Worker exit type: (?P<type>\w+)|A worker died or was killed"),
+        _ray_exit,
+    ),
+    Matcher(
+        "job_end",
+        FORMAT,
+        ("rc=",),
+        re.compile(r"^rc=(?P<code>-?\d{1,4})\b"),
+        _job_end,
+    ),
+)

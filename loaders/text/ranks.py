@@ -1,0 +1,49 @@
+"""Which rank a local rank or a task is, learned from the lines of the same file that say both."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mycroft.loaders.text.scope import Row
+
+# So many lines must say both before the rest is taken to follow.
+_LEAST: Final = 2
+
+
+def resolve_ranks(rows: list[Row]) -> None:
+    """Give rows without a rank the one of their local rank or task, where the file shows how these are numbered.
+
+    * local rank (`[default3]:`): global rank minus local rank is the same for all lines of a host.
+    * task (`srun -l`): it is the rank if every line that says both says the same. With one launcher per node it is
+      the number of the node, and some line will say another rank.
+
+    A launcher's rows speak of other processes and are left alone. Nothing is guessed from numbers alone.
+    """
+    offsets: dict[object, set[int]] = {}
+    seen: dict[object, int] = {}
+    task_is_rank: set[bool] = set()
+    task_seen = 0
+    for row in rows:
+        rank = row["rank"] if row["rank"] is not None else _world_rank(row)
+        if rank is None or row.get("_foreign"):
+            continue
+        if row["local_rank"] is not None:
+            offsets.setdefault(row["_host"], set()).add(rank - row["local_rank"])
+            seen[row["_host"]] = seen.get(row["_host"], 0) + 1
+        if row["_task"] is not None:
+            task_is_rank.add(row["_task"] == rank)
+            task_seen += 1
+    for row in rows:
+        if row["rank"] is not None or row.get("_foreign"):
+            continue
+        if row["local_rank"] is not None:
+            known = offsets.get(row["_host"], set())
+            if len(known) == 1 and seen[row["_host"]] >= _LEAST:
+                rank = row["local_rank"] + next(iter(known))
+                row["rank"] = rank if rank >= 0 else None
+        elif row["_task"] is not None and task_is_rank == {True} and task_seen >= _LEAST:
+            row["rank"] = row["_task"]
+
+
+def _world_rank(row: Row) -> int | None:
+    return row.get("comm_rank") if row.get("group_name") == "0" else None

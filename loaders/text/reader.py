@@ -1,0 +1,310 @@
+"""The loader of every textual format: each file is read once, and all line formats look at it.
+
+A console of a job holds what torch, NCCL, the launcher and the user's own program print, line by line, behind the
+prefixes of whatever carried it. So there is one loader for text, `TextLoader`, and the formats are lists of
+matchers: `MATCHERS` below is all of them, in the order in which they are tried.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
+import polars as pl
+
+from mycroft.loaders import _core
+from mycroft.loaders.base import EvidenceFile, LoadContext, LoadReport
+from mycroft.loaders.text import formats, training
+from mycroft.loaders.text.blocks import BlockWriter
+from mycroft.loaders.text.bulk import bulk_frame
+from mycroft.loaders.text.clock import Moment, Years, full_dates
+from mycroft.loaders.text.lines import Batch, Bulk, LineReader, chunks, encoding_of, is_text
+from mycroft.loaders.text.matcher import BulkMatcher, Line, Matcher
+from mycroft.loaders.text.pasted import rejoined
+from mycroft.loaders.text.ranks import resolve_ranks
+from mycroft.loaders.text.paths import PathFacts, path_facts
+from mycroft.loaders.text.scope import TEXT_LIMIT, FileScope
+from mycroft.loaders.text.wrappers import Peeler, first_time, profile_of
+
+# Files up to this size are looked at line by line in Python, as long as the budget lasts: that is what gives rows
+# of kind `unparsed` and the last line of every writer of a shared console.
+SMALL_BYTES: Final = 256 << 10
+SMALL_BUDGET_BYTES: Final = 32 << 20
+UNPARSED_ROWS: Final = 2_000
+TAIL_BYTES: Final = 64 << 10
+
+MATCHERS: Final[tuple[Matcher | BulkMatcher, ...]] = formats.MATCHERS
+
+
+@cache
+def _plan() -> _core.LinePlan:
+    return _core.LinePlan(
+        [
+            (list(matcher.literals), 0, True)
+            if isinstance(matcher, BulkMatcher)
+            else (list(matcher.literals), matcher.follow, False)
+            for matcher in MATCHERS
+        ]
+    )
+
+
+@cache
+def _no_plan() -> _core.LinePlan:
+    return _core.LinePlan([])
+
+
+class TextLoader:
+    """Logs and consoles of any kind; see `mycroft.loaders.text` for what its rows mean."""
+
+    name = "text"
+    title = "Logs and consoles"
+    recognised_by = "text that no other format claims; the formats are told apart line by line"
+    yields = "events, group_status, stacks, identity of ranks, the text itself"
+
+    def sniff(self, file: EvidenceFile) -> bool:
+        """Say whether the first bytes are text."""
+        return is_text(file.head)
+
+    def load(self, files: Sequence[EvidenceFile], context: LoadContext) -> list[LoadReport]:
+        """Read all files; each gets a report under the name of the format that prevails in it."""
+        heads = {file.file_id: _head_lines(file) for file in files}
+        known = [ns for file in files for ns in full_dates("\n".join(heads[file.file_id][:400]) + "\n" + file.name)]
+        years = Years(known)
+        paths = {file.file_id: path_facts(file.name) for file in files}
+        offsets = _rank_offsets(files, paths, heads)
+        blocks = BlockWriter(context)
+        budget = SMALL_BUDGET_BYTES
+        reports: list[LoadReport] = []
+        for file in files:
+            small = file.size_bytes <= min(SMALL_BYTES, budget)
+            budget -= file.size_bytes if small else 0
+            peeler = Peeler(profile_of(heads.pop(file.file_id), years), years)
+            scope = FileScope(file, context, peeler, years)
+            facts = paths[file.file_id]
+            scope.rank, scope.local_rank, scope.host = facts.rank, facts.local_rank, facts.host
+            if facts.rank is None and facts.local_rank is not None and facts.node is not None:
+                offset = offsets.get(facts.node)
+                scope.rank = None if offset is None else facts.local_rank + offset
+            report = LoadReport(file.file_id, self.name)
+            try:
+                _FileReading(file, scope, blocks, report, small=small).run()
+            except OSError as error:
+                report.problems.append(f"{file.name}: cannot be read: {error.strerror or error}; give it again")
+            reports.append(report)
+        blocks.flush()
+        if blocks.skipped and reports:
+            reports[-1].problems.append(
+                f"the text of {blocks.skipped:,} lines without findings is not kept in the trace; the files have it"
+            )
+        return reports
+
+
+def _head_lines(file: EvidenceFile) -> list[str]:
+    encoding, mark = encoding_of(file.head)
+    head = file.head[mark:]
+    if encoding != "utf-8":
+        head = head.decode(encoding, "replace").encode()
+    return _all_lines(head)[:2_000]
+
+
+def _all_lines(data: bytes) -> list[str]:
+    reader = LineReader(_no_plan(), keep_all=True, keep_blocks=False)
+    return [candidate[3] for batch in reader.batches(iter((data,))) for candidate in batch.candidates]
+
+
+_HEAD_RANK: Final = re.compile(r"\[rank(\d{1,7})\]:|\bRANK=(\d{1,7})\b")
+
+
+def _rank_offsets(
+    files: Sequence[EvidenceFile], paths: dict[int, PathFacts], heads: dict[int, list[str]]
+) -> dict[str, int]:
+    """Return by node what to add to a local rank to get the global one.
+
+    torchrun numbers the ranks of a node without gaps, so one file that names its rank tells for the whole node. When
+    no file of any node does and there is one node only, it is taken to be the whole job.
+    """
+    nodes: dict[str, set[int]] = {}
+    for file in files:
+        facts = paths[file.file_id]
+        if facts.node is None or facts.local_rank is None or facts.rank is not None:
+            continue
+        found = nodes.setdefault(facts.node, set())
+        for line in heads[file.file_id]:
+            match = _HEAD_RANK.search(line)
+            if match is not None:
+                found.add(int(match[1] or match[2]) - facts.local_rank)
+    told = {node: next(iter(found)) for node, found in nodes.items() if len(found) == 1}
+    if len(nodes) == 1 and not any(nodes.values()):
+        return dict.fromkeys(nodes, 0)
+    return told
+
+
+class _FileReading:
+    """One pass over one file."""
+
+    def __init__(
+        self, file: EvidenceFile, scope: FileScope, blocks: BlockWriter, report: LoadReport, *, small: bool
+    ) -> None:
+        self._file = file
+        self._scope = scope
+        self._blocks = blocks
+        self._report = report
+        self._small = small
+        self._unparsed: list[Line] = []
+        self._ends: dict[int, Line] = {}
+        self._tail = b""
+        self._last_line = 0
+
+    def run(self) -> None:
+        scope, report = self._scope, self._report
+        encoding, mark = encoding_of(self._file.head)
+        if encoding != "utf-8":
+            report.problems.append(f"read as {encoding}")
+        reader = LineReader(_plan(), keep_all=self._small)
+        for batch in reader.batches(chunks(self._file.path, encoding, mark)):
+            self._batch(batch)
+            scope.flush()
+        counts = reader.counts
+        if self._file.size_bytes <= 32 << 20:
+            self._pasted(reader, encoding, mark)
+        scope.close_blocks()
+        self._finish(counts)
+
+    def _batch(self, batch: Batch) -> None:
+        scope = self._scope
+        for number, _, _, text, wanted, meta in batch.candidates:
+            facts, rest = scope.peeler.peel(text, meta)
+            line = Line(number, rest, facts, wanted)
+            self._line(line)
+            if self._small:
+                if not line.claimed and rest.strip() and len(self._unparsed) <= UNPARSED_ROWS:
+                    self._unparsed.append(line)
+                if facts.rank is not None and rest.strip():
+                    self._ends[facts.rank] = line
+        for bulk in batch.bulk:
+            self._bulk(bulk)
+        scope.event_lines.sort()  # blocks of several lines are written when they end
+        for first, lines, content in batch.blocks:
+            at = bisect_left(scope.event_lines, first)
+            claimed = at < len(scope.event_lines) and scope.event_lines[at] < first + lines
+            self._blocks.add(self._file.file_id, first, lines, content, claimed=claimed)
+            self._tail = content if len(content) > 512 else self._tail + b"\n" + content
+            self._last_line = first + lines - 1
+        # Lines arrive in order; those before the last finished block are of no more use.
+        del scope.event_lines[: bisect_left(scope.event_lines, self._last_line + 1)]
+
+    def _line(self, line: Line) -> None:
+        scope = self._scope
+        in_block = scope.continue_block(line)
+        for position in line.wanted:
+            matcher = MATCHERS[position]
+            # A frame of a stack that is called `collate` is not the program saying what it does.
+            if isinstance(matcher, BulkMatcher) or (in_block and matcher.format == training.FORMAT):
+                continue
+            for match in matcher.pattern.finditer(line.text):
+                if matcher.handler(scope, line, match) is not False:
+                    scope.claim(line)
+                    scope.formats[matcher.format] += 1
+        scope.passed(line)
+
+    def _bulk(self, bulk: Bulk) -> None:
+        matcher = MATCHERS[bulk[0]]
+        if not isinstance(matcher, BulkMatcher):
+            return
+        frame = bulk_frame(bulk)
+        found = frame.with_columns(pl.col("text").str.extract_groups(matcher.pattern).alias("_g")).unnest("_g")
+        groups = [name for name in found.columns if name not in ("line", "text", "meta")]
+        if not groups:
+            return
+        found = found.filter(pl.any_horizontal(pl.col(name).is_not_null() for name in groups))
+        if found.height:
+            self._scope.claimed += found.height
+            self._scope.formats[matcher.format] += found.height
+            matcher.handler(self._scope, found)
+            if self._small:
+                understood = set(found["line"].to_list())
+                self._unparsed = [line for line in self._unparsed if line.number not in understood]
+
+    def _pasted(self, reader: LineReader, encoding: str, mark: int) -> None:
+        """Read a hard-wrapped paste again with its lines joined; the numbers stay those of the file."""
+        joined = rejoined(reader.lengths, chunks(self._file.path, encoding, mark), self._scope.peeler)
+        if joined is None:
+            return
+        scope = self._scope
+        scope.close_blocks()
+        numbers, text = joined
+        again = LineReader(_plan(), keep_all=self._small, keep_blocks=False)
+        taken = {row["line"] for row in scope.pending_events()}
+        for batch in again.batches(iter((text,))):
+            for number, _, _, content, wanted, meta in batch.candidates:
+                first = numbers[min(number, len(numbers)) - 1]
+                facts, rest = scope.peeler.peel(content, meta)
+                line = Line(first, rest, facts, wanted)
+                if first not in taken:
+                    self._line(line)
+        self._report.problems.append("the lines were broken at a fixed width and have been joined")
+        understood = {row["line"] for row in scope.pending_events()}
+        self._unparsed = [line for line in self._unparsed if line.number not in understood]
+
+    def _finish(self, counts: dict[str, int]) -> None:
+        scope, report = self._scope, self._report
+        if scope.rank is None and scope.local_rank is not None and len(scope.ranks_seen) == 1:
+            # A file of one process, and everything in it that names a rank names the same one.
+            scope.rank = next(iter(scope.ranks_seen))
+        self._log_ends()
+        formats.finish(scope)
+        resolve_ranks(scope.pending_events())
+        unparsed = max(counts["pieces"] - counts["blank"] - scope.claimed, 0)
+        if self._small and len(self._unparsed) <= UNPARSED_ROWS:
+            for line in self._unparsed:
+                scope.event(line, 0, "unparsed", **training.refine(line))
+        scope.flush(final=True)
+        report.loader = _prevailing(scope)
+        report.rank = scope.rank
+        report.rows = scope.rows
+        if unparsed:
+            report.drop("line not understood", unparsed)
+        if counts["cut"]:
+            report.drop("line longer than 256 KiB, the rest was not read", counts["cut"])
+        if counts["nul_bytes"]:
+            report.drop("NUL byte", counts["nul_bytes"])
+
+    def _log_ends(self) -> None:
+        scope = self._scope
+        tail = _all_lines(self._tail[-TAIL_BYTES:])
+        if scope.rank is not None or scope.local_rank is not None:
+            self._log_end(tail)
+            return
+        for rank, line in sorted(self._ends.items()):
+            scope.event(
+                line, 0, "log_end", rank=rank, name="stream", moment=first_time(line.facts, line.text, scope.years)
+            )
+
+    def _log_end(self, tail: Sequence[str]) -> None:
+        scope = self._scope
+        last: str | None = None
+        moment: Moment | None = None
+        for text in reversed(tail):
+            facts, rest = scope.peeler.peel(text)
+            if not rest.strip():
+                continue
+            last = rest if last is None else last
+            moment = scope.moment_at(Line(0, rest, facts))
+            if moment is not None:
+                break
+        if last is None:
+            return
+        line = Line(self._last_line, last[:TEXT_LIMIT], scope.peeler.peel("")[0])
+        scope.event(line, 0, "log_end", name="file", moment=moment)
+        scope.claimed -= 1
+
+
+def _prevailing(scope: FileScope) -> str:
+    """Return the format with most lines; a program's own lines count only where nothing else was found."""
+    best = [(count, name) for name, count in scope.formats.items() if name != "training_log"]
+    if best:
+        return max(best)[1]
+    return "training_log" if scope.formats else "console"

@@ -1,0 +1,267 @@
+"""Where the handlers of line formats put what they found in one file."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from typing import Any, Final
+
+import polars as pl
+
+from mycroft.loaders.base import EvidenceFile, LoadContext
+from mycroft.loaders.schema import EVENTS, GROUP_STATUS, STACKS, polars_schema
+from mycroft.loaders.text.clock import ISO, Moment, Years, first_moment, moment_of
+from mycroft.loaders.text.matcher import Block, Line
+from mycroft.loaders.text.wrappers import Facts, Peeler
+
+TEXT_LIMIT: Final = 2_000
+_FLUSH_ROWS: Final = 100_000
+_MAX_BLOCKS: Final = 4_096
+
+# Printed in the moment they happen: without a time of their own they are not older than the writer's last stamp.
+_PROMPT_KINDS: Final = frozenset(("exception", "signal", "connection_closed", "cuda_error", "out_of_memory"))
+
+_SCHEMAS: Final = {table.name: polars_schema(table) for table in (EVENTS, GROUP_STATUS, STACKS)}
+
+# [E217 09:14:03.013057536 file.cpp:629] and E0217 09:14:03.013057 4711 file.cpp:629]; the last two digits of the
+# date are the day, and the month is padded only by glog.
+C10_STAMP: Final = re.compile(
+    r"(?<![\w.])[IWEFC](?P<mon>\d{1,2}?)(?P<day>\d\d) (?P<h>\d\d):(?P<m>\d\d):(?P<s>\d\d)\.(?P<frac>\d{1,9})"
+)
+
+Row = dict[str, Any]
+
+
+class FileScope:
+    """Everything a handler may know of the file it reads, and the rows it makes.
+
+    Rows of `events` get `source`, `file_id`, `line`, `text`, the time and the writer's identity from the line unless
+    the handler says otherwise. What is known only at the end of a file (which rank it is of) is filled in then.
+    """
+
+    def __init__(self, file: EvidenceFile, context: LoadContext, peeler: Peeler, years: Years) -> None:
+        self.file = file
+        self.context = context
+        self.peeler = peeler
+        self.years = years
+        self.rank: int | None = None
+        self.local_rank: int | None = None
+        self.host: str | None = None
+        self.rows = 0
+        self.claimed = 0
+        self.formats: Counter[str] = Counter()
+        self.ranks_seen: Counter[int] = Counter()
+        self.memory: dict[Hashable, Any] = {}
+        self._last_moments: dict[tuple[object, ...], Moment] = {}
+        self.event_lines: list[int] = []
+        self._once: set[Hashable] = set()
+        self._events: list[Row] = []
+        self._pending: dict[str, list[Row]] = {"group_status": [], "stacks": []}
+        self._blocks: dict[tuple[object, ...], Block] = {}
+
+    # -- what a line says -------------------------------------------------------------------------------------
+
+    def moment_at(self, line: Line, at: int = 0) -> Moment | None:
+        """Return the time of what stands at `at`: an exact prefix, the nearest stamp before it, or the prefix."""
+        outer = line.facts.moment
+        if outer is not None and outer.quality == "exact":
+            return outer
+        head = line.text[: max(at, 1)] if at else line.text[:160]
+        stamp = _last(C10_STAMP, head)
+        if stamp is not None:
+            hms = (int(stamp["h"]), int(stamp["m"]), int(stamp["s"]))
+            moment = self.years.moment(int(stamp["mon"]), int(stamp["day"]), hms, stamp["frac"])
+            if moment is not None:
+                return moment
+        if outer is not None:
+            return outer
+        stamp = _last(ISO, head)
+        return moment_of(stamp) if stamp is not None else first_moment(head, self.years)
+
+    def passed(self, line: Line) -> None:
+        """Note the time of a line, for what the same writer says next without one."""
+        moment = self.moment_at(line)
+        if moment is not None and len(self._last_moments) < _MAX_BLOCKS:
+            self._last_moments[line.facts.key()] = moment
+
+    def once(self, key: Hashable) -> bool:
+        """Say whether `key` is new in this file: messages are repeated in what() and in tracebacks."""
+        if key in self._once:
+            return False
+        self._once.add(key)
+        return True
+
+    # -- rows -------------------------------------------------------------------------------------------------
+
+    def event(self, line: Line, at: int, kind: str, **columns: Any) -> Row:
+        """Add a row of `events` for what stands at `at` in `line` and return it.
+
+        The row may be changed until the file ends, also by later lines.
+        """
+        self.claim(line)
+        facts = line.facts
+        moment = columns.pop("moment", None) or self.moment_at(line, at)
+        if moment is None and kind in _PROMPT_KINDS:
+            last = self._last_moments.get(facts.key())
+            moment = Moment(last.ns, "order_only") if last is not None else None
+        row: Row = {
+            "ts": moment.ns if moment else None,
+            "time_quality": moment.quality if moment else "order_only",
+            "rank": line.rank_at(at),
+            "local_rank": facts.local_rank,
+            "pid": facts.pid,
+            "kind": kind,
+            "text": line.text[:TEXT_LIMIT],
+            "line": line.number,
+            "_host": facts.host,
+            "_task": facts.task,
+            "_pod": facts.pod,
+            "job": facts.job,
+        }
+        host = columns.pop("host", None)
+        if host is not None:
+            row["_host"] = host
+        row.update(columns)
+        if row["rank"] is not None:
+            self.ranks_seen[row["rank"]] += 1
+        self._events.append(row)
+        self.event_lines.append(line.number)
+        return row
+
+    def claim(self, line: Line) -> None:
+        """Say that `line` is understood, also when nothing is to be written of it."""
+        if not line.claimed:
+            line.claimed = True
+            self.claimed += 1
+
+    def status(self, line: Line, at: int, comm_id: int, **columns: Any) -> None:
+        """Add a row of `group_status`; without a rank at the end of the file it is dropped."""
+        moment = self.moment_at(line, at)
+        row: Row = {
+            "rank": line.rank_at(at),
+            "comm_id": comm_id,
+            "ts": moment.ns if moment else None,
+            "line": line.number,
+        }
+        row.update(columns)
+        self._pending["group_status"].append(row)
+
+    def stack(self, line: Line, frames: Sequence[str], **columns: Any) -> int:
+        """Add a row of `stacks` for a thread whose header is `line`; frames innermost first."""
+        stack_id = self.context.stack(frames)
+        moment = self.moment_at(line)
+        row: Row = {"rank": line.facts.rank, "pid": line.facts.pid, "stack_id": stack_id, "line": line.number}
+        row["ts"] = moment.ns if moment else None
+        row.update(columns)
+        self._pending["stacks"].append(row)
+        return stack_id
+
+    def know(self, rank: int, **facts: int | str | None) -> None:
+        """Tell the trace what a line says of a rank."""
+        self.context.rank(rank, **{name: value for name, value in facts.items() if value is not None})
+
+    def events_frame(self, frame: pl.DataFrame) -> None:
+        """Add many rows of `events` at once, for bulk handlers; `source` and `file_id` are filled in."""
+        if frame.height == 0:
+            return
+        self.rows += frame.height
+        self.context.emit(
+            "events",
+            frame.with_columns(pl.lit("text").alias("source"), pl.lit(self.file.file_id, pl.UInt32).alias("file_id")),
+        )
+
+    # -- blocks -----------------------------------------------------------------------------------------------
+
+    def open(self, line: Line, block: Block) -> None:
+        """Begin a block at `line`; the further lines of the same writer go to it first."""
+        key = line.facts.key()
+        old = self._blocks.pop(key, None)
+        if old is not None:
+            old.close(self)
+        if len(self._blocks) < _MAX_BLOCKS:
+            self._blocks[key] = block
+        else:
+            block.close(self)
+
+    def continues(self, line: Line) -> bool:
+        """Say whether the writer of `line` has an open block, which has then taken the line."""
+        return line.facts.key() in self._blocks
+
+    def continue_block(self, line: Line) -> bool:
+        """Offer `line` to the open block of its writer; True: the block took it."""
+        if not self._blocks:
+            return False
+        key = line.facts.key()
+        block = self._blocks.get(key)
+        if block is None:
+            return False
+        if block.feed(self, line):
+            self.claim(line)
+            return True
+        self._blocks.pop(key, None)
+        block.close(self)
+        return False
+
+    # -- the end ----------------------------------------------------------------------------------------------
+
+    def close_blocks(self) -> None:
+        """Close what the file left open."""
+        blocks, self._blocks = self._blocks, {}
+        for block in blocks.values():
+            block.close(self)
+
+    def pending_events(self) -> list[Row]:
+        """Return the rows of `events` that have not left yet; they may be changed."""
+        return self._events
+
+    def flush(self, *, final: bool = False) -> None:
+        """Hand the rows over; while the file is being read, only when there are many."""
+        if not final and len(self._events) < _FLUSH_ROWS:
+            return
+        for row in self._events:
+            self._finish_row(row)
+        self._emit("events", self._events)
+        self._events = []
+        for table, rows in self._pending.items():
+            for row in rows:
+                if row["rank"] is None:
+                    row["rank"] = self.rank
+                row["file_id"] = self.file.file_id
+            if table == "group_status":
+                rows = [row for row in rows if row["rank"] is not None]
+            self._emit(table, rows)
+            self._pending[table] = []
+
+    def _finish_row(self, row: Row) -> None:
+        host = row.pop("_host") or self.host
+        row.pop("_task")
+        row.pop("_pod")
+        if host:
+            row["host_id"] = self.context.host(host)
+        # A file of one rank: lines without a number of their own are its, except those of a launcher.
+        foreign = row.pop("_foreign", False)
+        if row["rank"] is None and not foreign:
+            row["rank"] = self.rank
+            if row["local_rank"] is None:
+                row["local_rank"] = self.local_rank
+        row["source"] = "text"
+        row["file_id"] = self.file.file_id
+
+    def _emit(self, table: str, rows: list[Row]) -> None:
+        if not rows:
+            return
+        self.rows += len(rows)
+        present = {name for row in rows for name in row}
+        schema = {name: dtype for name, dtype in _SCHEMAS[table].items() if name in present}
+        self.context.emit(table, pl.DataFrame(rows, schema=schema))
+
+
+def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
+    matches = list(pattern.finditer(text))
+    return matches[-1] if matches else None
+
+
+def facts_of(scope: FileScope, text: str) -> Facts:
+    """Return what the prefixes of a whole line say; for bulk handlers, which get lines unpeeled."""
+    return scope.peeler.peel(text)[0]
