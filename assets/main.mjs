@@ -4,8 +4,12 @@ import { startCopying } from "./modules/copying.mjs";
 import { startDialogs } from "./modules/dialogs.mjs";
 import { startFigures } from "./modules/figures.mjs";
 import { startNavigation } from "./modules/navigation.mjs";
+import { startTargets } from "./modules/targets.mjs";
+import { startUploads } from "./modules/upload_view.mjs";
 
 startNavigation();
 startFigures();
 startCopying();
 startDialogs();
+startTargets();
+startUploads();

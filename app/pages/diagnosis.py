@@ -1,228 +1,72 @@
-"""The diagnosis of one incident: the verdict in a band, then what it rests on."""
+"""The page of one incident of a trace."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 from dash import html
+from dash.development.base_component import Component
 
-from mycroft.app.figures import chain
-from mycroft.app.pages import words
-from mycroft.app.pages.evidence_panel import evidence_panel, votes_panel
-from mycroft.app.pages.panel import Child, attributes, details, facts, figure, link, panel, tag, unknown
-from mycroft.app.pages.verdict_band import (
-    Context,
-    Finding,
-    Verdict,
-    cannot_tell_band,
-    finding_band,
-    healthy_band,
+from mycroft.app.pages import diagnosis_view, ranks_grid
+from mycroft.app.pages.page import Page, PageContext
+from mycroft.app.pages.panel import empty, link, panel
+from mycroft.app.pages.trace_page import TracePage, open_trace
+from mycroft.app.pages.verdict_band import Context, RankFacts
+from mycroft.app.reads import ranks, verdicts
+from mycroft.app.reads.ranks import RankRow
+
+
+def context_of(page: TracePage, rows: list[RankRow]) -> Context:
+    """Return the names that the verdict of a trace is written with."""
+    verdict = page.verdict
+    return Context(
+        links=page.links,
+        files=verdicts.file_ids(page.reader, verdict) if verdict else {},
+        ranks={row.rank: RankFacts(row.host, _device(row), None, row.place) for row in rows},
+        group_sizes=verdicts.group_sizes(page.reader, verdict) if verdict else {},
+    )
+
+
+def _device(row: RankRow) -> str | None:
+    if row.gpu is not None:
+        return f"GPU {row.gpu}"
+    return None if row.local_rank is None else f"local rank {row.local_rank}"
+
+
+def layout(ctx: PageContext, trace: str, incident: str) -> Component:
+    """Return the diagnosis: the finding of that id, or the answer of a trace without findings."""
+    page = open_trace(ctx, trace)
+    if page.verdict is None:
+        missing = panel(
+            "No diagnosis",
+            empty(
+                "This trace has been loaded and not been analysed.",
+                html.P(["Load it again, or look at its ", link("overview", page.links.overview()), "."]),
+            ),
+        )
+        return page.frame("diagnosis", missing, crumbs=[("Diagnosis", None)], tab="diagnosis")
+    finding = diagnosis_view.finding_of(page.verdict, incident)
+    if finding is None and page.verdict["findings"]:
+        first = diagnosis_view.first_incident(page.verdict)
+        missing = panel(
+            "No such incident",
+            empty(
+                f"The verdict of this trace has no finding {incident}.",
+                html.P(link("Open its first finding", page.links.incident(first))),
+            ),
+        )
+        return page.frame("diagnosis", missing, crumbs=[("Diagnosis", None)], tab="diagnosis")
+    rows = ranks.all_ranks(page.reader)
+    content = diagnosis_view.view(
+        page.verdict,
+        finding,
+        context_of(page, rows),
+        ranks_grid=ranks_grid.ranks_panel(rows, finding, page.links, title="Ranks by blame" if finding else "Ranks"),
+    )
+    name = "Diagnosis" if finding is None else f"Incident {finding['id']}"
+    return page.frame("diagnosis", *content, crumbs=[(name, None)], tab="diagnosis")
+
+
+PAGE = Page(
+    name="diagnosis",
+    layout=layout,
+    title=lambda ctx, trace, incident: f"Diagnosis of {trace}",
 )
-
-WHOLE = "verdict"
-"""Name in addresses of the answer of a trace that has no finding."""
-
-
-def finding_of(verdict: Verdict, incident: str) -> Finding | None:
-    """Return the finding of that id; None if the verdict has none of it."""
-    return next((finding for finding in verdict["findings"] if finding["id"] == incident), None)
-
-
-def first_incident(verdict: Verdict | None) -> str:
-    """Return the id of the answer: the first finding, else the verdict itself."""
-    return verdict["findings"][0]["id"] if verdict and verdict["findings"] else WHOLE
-
-
-def remarks(verdict: Verdict) -> list[Child]:
-    """Return what is missing from the evidence and therefore stands in the band itself."""
-    seen, expected = verdict["evidence"]["ranks_seen"], verdict["evidence"]["ranks_expected"]
-    said: list[str] = []
-    if expected is not None and seen < expected:
-        said.append(f"{seen:,} of {expected:,} ranks seen")
-    gaps = [item["what"] for item in verdict["unknown"]]
-    if gaps:
-        said.append(words.shorten(gaps[0], 200))
-    if not said:
-        return []
-    more: list[Child] = [html.A(f"{len(gaps) - 1} more gaps", href="#quality")] if len(gaps) > 1 else []
-    return [[tag("missing", "nolog"), html.Span(" · ".join(said)), *more]]
-
-
-def chain_panel(finding: Finding, context: Context) -> Child:
-    """Return who waits for whom, drawn and in words; None where the verdict gives no chain."""
-    links = finding["chain"]
-    if not links:
-        return None
-    cause = finding["root_cause"]
-    picture = chain.chain_svg(
-        links,
-        culprits=cause["ranks"],
-        sure=not cause["one_of"],
-        hosts={rank: known.host for rank, known in context.ranks.items() if known.host},
-        rank_href=context.links.rank,
-        op_href=context.links.op,
-    )
-    numbers = {claim["id"]: n for n, claim in enumerate(finding["evidence"], start=1)}
-    steps: list[Child] = []
-    for step in links:
-        named = chain.operation(step)
-        where: list[Child] = []
-        if named and step.get("comm") and step.get("seq") is not None:
-            where = [" in ", link(named, context.links.op(step["comm"], step["seq"]))]
-        elif named:
-            where = [f" in {named}"]
-        claims: list[Child] = []
-        for claim in step["evidence"]:
-            if claim in numbers:
-                claims += [" ", html.A(f"[{numbers[claim]}]", href=f"#claim-{claim}")]
-        steps.append(
-            html.Li(
-                [
-                    link(f"rank {step['waiter']}", context.links.rank(step["waiter"])),
-                    " waits for ",
-                    link(f"rank {step['blocker']}", context.links.rank(step["blocker"])),
-                    *where,
-                    f" of {step['group']}" if step.get("group") else "",
-                    f": {step['why']}" if step.get("why") else "",
-                    *claims,
-                ]
-            )
-        )
-    rows = chain.rows_of(links)
-    cut = f"; {len(rows) - chain.MAX_ROWS:,} more branches in the list" if len(rows) > chain.MAX_ROWS else ""
-    legend = (
-        "amber outline: waits · ▲ filled: root cause"
-        if not cause["one_of"]
-        else "amber outline: waits · ▲ dashed: suspect"
-    )
-    return panel(
-        "Who waits for whom",
-        figure(picture, label="Chain of waiting ranks"),
-        details(f"In words, {words.plural(len(steps), 'step')}", html.Ol(steps, className="chain-list")),
-        note=legend + cut,
-    )
-
-
-def findings_strip(verdict: Verdict, context: Context, current: str) -> Child:
-    """Return links to all findings of a verdict; None where there is one at most."""
-    if len(verdict["findings"]) < 2:
-        return None
-    items = [
-        html.A(
-            [
-                html.Span(f"{n}", className="findings__number"),
-                html.Strong(words.status(finding["status"])),
-                html.Span(finding["summary"], className="findings__text"),
-            ],
-            href=context.links.incident(finding["id"]),
-            className="findings__item",
-            **attributes(aria_current="page" if finding["id"] == current else None),
-        )
-        for n, finding in enumerate(verdict["findings"], start=1)
-    ]
-    return html.Nav(items, className="findings", **attributes(aria_label="Independent faults"))
-
-
-def alternatives_panel(finding: Finding, context: Context) -> Child:
-    """Return the explanations that were considered and rejected; closed by default."""
-    others = finding["alternatives"]
-    if not others:
-        return None
-    rows = [
-        html.Tr(
-            [
-                html.Td(words.category(other["category"])),
-                html.Td(words.named_ranks(other["ranks"]) if other["ranks"] else "–", className="nowrap"),
-                html.Td(other["rejected"]),
-            ]
-        )
-        for other in others
-    ]
-    head = html.Thead(html.Tr([html.Th(name, scope="col") for name in ("Explanation", "Of", "Rejected because")]))
-    return details(
-        html.Span(["Other explanations considered", html.Span(f"{len(others)}", className="muted")]),
-        html.Div(html.Table([head, html.Tbody(rows)], className="table"), className="table-scroll", tabIndex="0"),
-        class_name="fold--panel",
-    )
-
-
-def quality_panel(verdict: Verdict, context: Context) -> html.Section:
-    """Return what the evidence covers, what is missing from it, and which version judged it."""
-    seen = verdict["evidence"]
-    expected = seen["ranks_expected"]
-    formats = ", ".join(f"{words.source(name)} {count:,}" for name, count in sorted(seen["formats"].items()))
-    rows: list[tuple[str, Child]] = [
-        (
-            "Ranks",
-            f"{seen['ranks_seen']:,} of {expected:,} seen"
-            if expected is not None
-            else [f"{seen['ranks_seen']:,} seen, ", unknown("how many there should be is unknown")],
-        ),
-        ("Files", link(f"{seen['files']:,} ({formats or 'none read'})", context.links.files())),
-        ("Judged by", f"Mycroft {verdict['engine']}"),
-        ("Digest", html.Code(words.shorten(seen["digest"], 26), title=seen["digest"])),
-    ]
-    children: list[Child] = [facts(rows)]
-    if verdict["unknown"]:
-        children.append(html.H3("Not known", className="sub"))
-        children.append(
-            html.Ul(
-                [
-                    html.Li(
-                        [
-                            html.Span(item["what"]),
-                            html.Div(f"Would decide it: {item['would_decide']}", className="muted"),
-                        ]
-                    )
-                    for item in verdict["unknown"]
-                ],
-                className="bullets",
-            )
-        )
-    if seen["unread"]:
-        children.append(html.H3(f"Not read, {words.plural(len(seen['unread']), 'file')}", className="sub"))
-        shown = [
-            html.Li([html.Code(words.shorten(item["file"], 90)), html.Div(item["why"], className="muted")])
-            for item in seen["unread"][:20]
-        ]
-        if len(seen["unread"]) > 20:
-            shown.append(html.Li(link(f"{len(seen['unread']) - 20:,} more", context.links.files())))
-        children.append(html.Ul(shown, className="bullets"))
-    return panel("Data quality", *children, id="quality")
-
-
-def view(verdict: Verdict, finding: Finding | None, context: Context, *, ranks_grid: Child = None) -> list[Child]:
-    """Return the content of the page; `finding` None: the verdict has none, and the page says so in full.
-
-    `ranks_grid` is the table of ranks, made by the caller from the rows of the trace.
-    """
-    if finding is None:
-        band = (
-            healthy_band(verdict)
-            if verdict["status"] == "healthy"
-            else cannot_tell_band(verdict, weakened=remarks(verdict))
-        )
-        return [band, html.Div([ranks_grid, quality_panel(verdict, context)], className="columns columns--wide-left")]
-    return [
-        findings_strip(verdict, context, finding["id"]),
-        finding_band(finding, context, weakened=remarks(verdict)),
-        chain_panel(finding, context),
-        html.Div(
-            [
-                html.Div([evidence_panel(finding["evidence"], context), ranks_grid], className="stack"),
-                html.Div(
-                    [
-                        votes_panel(finding["votes"]),
-                        quality_panel(verdict, context),
-                        alternatives_panel(finding, context),
-                    ],
-                    className="stack",
-                ),
-            ],
-            className="columns columns--wide-left",
-        ),
-    ]
-
-
-Rows = Sequence[Mapping[str, Any]]

@@ -9,7 +9,7 @@ from dash import html
 
 from mycroft.app.pages import words
 from mycroft.app.pages.links import TraceLinks
-from mycroft.app.pages.panel import Child, attributes, empty, link, panel
+from mycroft.app.pages.panel import Child, attributes, empty, html_table, link, panel
 from mycroft.app.pages.verdict_band import Context
 
 
@@ -17,7 +17,7 @@ def row_link(links: TraceLinks, key: Mapping[str, Any]) -> tuple[str, str] | Non
     """Return text and address of the page that shows the rows of a claim; None where no page does."""
     comm, seq, rank = key.get("comm"), key.get("op_seq", key.get("seq")), key.get("rank")
     if comm is not None and seq is not None:
-        return f"operation {int(seq):,} of {comm}", links.op(str(comm), int(seq))
+        return f"operation {int(seq)} of {comm}", links.op(str(comm), int(seq))
     if rank is not None:
         return f"rank {rank}", links.rank(int(rank))
     if comm is not None:
@@ -97,6 +97,4 @@ def votes_panel(votes: Sequence[Mapping[str, Any]]) -> html.Section | None:
         )
         for vote in votes
     ]
-    head = html.Thead(html.Tr([html.Th(name, scope="col") for name in ("Source", "Stand", "Says", "Names")]))
-    table = html.Table([head, html.Tbody(rows)], className="table")
-    return panel("What each source says", html.Div(table, className="table-scroll", tabIndex="0"))
+    return panel("What each source says", html_table(("Source", "Stand", "Says", "Names"), rows))

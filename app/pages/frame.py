@@ -9,7 +9,7 @@ from dash import html
 
 from mycroft.app.pages import links
 from mycroft.app.pages.links import TraceLinks
-from mycroft.app.pages.panel import Child, attributes, link
+from mycroft.app.pages.panel import Child, attributes, link, tag
 
 TABS: Final = (
     ("overview", "Overview"),
@@ -61,9 +61,12 @@ def _menu(label: str, items: Sequence[Child]) -> html.Details:
     )
 
 
-def actions(*, can_share: bool, exports: Sequence[tuple[str, str]]) -> list[Child]:
-    """Return the buttons of the top bar; `exports` are pairs of a text and an address to download from."""
-    found: list[Child] = []
+def actions(*, can_share: bool, exports: Sequence[tuple[str, str]], is_shared: bool = False) -> list[Child]:
+    """Return the buttons of the top bar; `exports` are pairs of a text and an address to download from.
+
+    `is_shared` says that the visitor came by a share link, and may only read.
+    """
+    found: list[Child] = [tag("shared, read-only", "info")] if is_shared else []
     if can_share:
         found.append(
             html.Button(

@@ -118,6 +118,14 @@ def figure(svg: str, *, label: str, id: str | None = None, class_name: str = "")
     )
 
 
+def html_table(names: Sequence[str], rows: Sequence[Child]) -> html.Div:
+    """Return a plain table for what is read in order; `rows` are `html.Tr`. Tables to sort and filter are grids."""
+    head = html.Thead(html.Tr([html.Th(name, scope="col") if name else html.Td() for name in names]))
+    return html.Div(
+        html.Table([head, html.Tbody(list(rows))], className="table"), className="table-scroll", tabIndex="0"
+    )
+
+
 def details(summary: Child, *children: Child, opened: bool = False, class_name: str = "") -> html.Details:
     """Return a fold; closed unless `opened`."""
     return html.Details([html.Summary(summary), *children], open=opened, className=f"fold {class_name}".strip())

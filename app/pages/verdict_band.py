@@ -90,8 +90,6 @@ def _who(finding: Finding, context: Context) -> list[Child]:
     devices = list(cause["devices"])
     if len(cause["ranks"]) == 1 and (known := context.ranks.get(cause["ranks"][0])):
         devices += [name for name in (known.gpu, known.nic) if name and name not in devices]
-        if known.place:
-            devices.append(known.place)
     items += [html.Span(words.shorten(device, 40)) for device in devices[:4]]
     flow = cause.get("flow")
     if flow:
@@ -107,6 +105,12 @@ def _who(finding: Finding, context: Context) -> list[Child]:
         ]
         items.append(html.Span(" · ".join(part for part in named if part)))
     return items
+
+
+def _place(finding: Finding, context: Context) -> Child:
+    ranks = finding["root_cause"]["ranks"]
+    known = context.ranks.get(ranks[0]) if len(ranks) == 1 else None
+    return html.Div(known.place, className="muted") if known and known.place else None
 
 
 def _what(finding: Finding, context: Context) -> html.Div:
@@ -175,6 +179,7 @@ def finding_band(finding: Finding, context: Context, *, weakened: list[Child]) -
             ),
             html.H1(summary, className=_title_class(summary)),
             html.Div(_who(finding, context), className="verdict__who"),
+            _place(finding, context),
         ],
         className="verdict__head",
     )

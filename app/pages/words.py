@@ -6,6 +6,7 @@ Every function is pure and takes None for unknown, which is written as a word an
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 UNKNOWN: Final = "unknown"
@@ -184,6 +185,29 @@ def clock(iso: str | None) -> tuple[str, str]:
     time = rest.removesuffix("Z").removesuffix("+00:00")
     whole, point, fraction = time.partition(".")
     return (f"{whole}.{fraction[:3].ljust(3, '0')}" if point else whole), f"{day} {zone}".strip()
+
+
+def time_of(ns: int | None) -> str:
+    """Return a time, ns since the epoch, as `HH:MM:SS.mmm`; `date_of` gives the day."""
+    if ns is None:
+        return UNKNOWN
+    seconds, rest = divmod(ns, 1_000_000_000)
+    moment = datetime.fromtimestamp(seconds, tz=UTC)
+    return f"{moment:%H:%M:%S}.{rest // 1_000_000:03d}"
+
+
+def date_of(ns: int | None) -> str:
+    """Return the day of a time, ns since the epoch, with its zone."""
+    if ns is None:
+        return UNKNOWN
+    return f"{datetime.fromtimestamp(ns // 1_000_000_000, tz=UTC):%Y-%m-%d} UTC"
+
+
+def day_and_time(seconds: float | None) -> str:
+    """Return a time, seconds since the epoch, to the minute."""
+    if seconds is None:
+        return UNKNOWN
+    return f"{datetime.fromtimestamp(seconds, tz=UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def shorten(text: str, length: int) -> str:

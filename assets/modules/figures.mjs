@@ -3,10 +3,10 @@
 const ALLOWED = new Set(["svg", "g", "a", "rect", "line", "path", "circle", "text", "tspan", "title", "desc", "defs", "pattern"]);
 const SVG = "http://www.w3.org/2000/svg";
 
-/** Whether an attribute may stand in a picture: no handlers, no styles, links only to pages of our own. */
+/** Whether an attribute may stand in a picture: no handlers, no styles, links only to places of our own. */
 export function isHarmless(name, value) {
   if (name.startsWith("on") || name === "style") return false;
-  if (name === "href" || name.endsWith(":href")) return value.startsWith("/") && !value.startsWith("//");
+  if (name === "href" || name.endsWith(":href")) return value.startsWith("#") || (value.startsWith("/") && !value.startsWith("//"));
   return !/url\(\s*['"]?\s*(?!#)/i.test(value);
 }
 

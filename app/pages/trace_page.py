@@ -1,0 +1,86 @@
+"""What the pages of one trace have in common: opening it, its frame, its actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dash import html
+
+from mycroft.app.pages import frame, links, share_dialog
+from mycroft.app.pages.diagnosis_view import first_incident
+from mycroft.app.pages.links import TraceLinks
+from mycroft.app.pages.page import PageContext
+from mycroft.app.pages.panel import Child
+from mycroft.app.queries import TraceReader
+from mycroft.app.reads import verdicts
+
+
+@dataclass(frozen=True, slots=True)
+class TracePage:
+    """One trace, opened for a page. `verdict` None: no analysis has been run on it."""
+
+    ctx: PageContext | None
+    reader: TraceReader
+    verdict: Mapping[str, Any] | None
+    links: TraceLinks
+
+    @classmethod
+    def of_reader(cls, reader: TraceReader, verdict: Mapping[str, Any] | None, generation: int | None) -> TracePage:
+        """Return the page for a callback, which fills a part and draws no frame."""
+        return cls(None, reader, verdict, TraceLinks(reader.trace, generation))
+
+    @property
+    def culprits(self) -> dict[int, str]:
+        """Return the ranks of the root causes, with what the verdict is sure of: root cause or suspect."""
+        found: dict[int, str] = {}
+        for finding in self.verdict["findings"] if self.verdict else ():
+            cause = finding["root_cause"]
+            for rank in cause["ranks"]:
+                found.setdefault(rank, "suspect" if cause["one_of"] else "root cause")
+        return found
+
+    def frame(
+        self,
+        name: str,
+        *children: Child,
+        crumbs: Sequence[tuple[str, str | None]] = (),
+        tab: str = "",
+    ) -> html.Div:
+        """Return the page: `crumbs` follow the name of the trace."""
+        trace = self.reader.trace
+        way: list[tuple[str, str | None]] = [
+            ("Traces", links.traces()),
+            (trace, self.links.overview() if crumbs else None),
+        ]
+        can_write = self.ctx is not None and self.ctx.grant.can_write
+        if not can_write:
+            way = way[1:]
+        base = f"/api/v1/traces/{trace}/g/{self.reader.generation}"
+        exports = [
+            ("One HTML file", f"{base}/export.html"),
+            ("One HTML file, names replaced", f"{base}/export.html?redact=1"),
+            ("JSON", f"{base}/export.json"),
+        ]
+        return frame.page(
+            name,
+            *children,
+            crumbs=[*way, *crumbs],
+            trace=self.links,
+            tab=tab,
+            incident=first_incident(self.verdict),
+            top=frame.actions(can_share=can_write, exports=exports, is_shared=not can_write),
+            dialogs=[share_dialog.dialog(trace)] if can_write else [],
+        )
+
+
+def open_trace(ctx: PageContext, trace: str) -> TracePage:
+    """Open a trace in the generation that the address asks for.
+
+    Raises:
+        UnknownTraceError: there is no such trace or generation.
+        AccessError: the visitor may not read it.
+    """
+    reader = ctx.queries.trace(trace, ctx.address.generation)
+    return TracePage(ctx, reader, verdicts.verdict_of(reader), TraceLinks(trace, ctx.address.generation))
