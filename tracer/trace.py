@@ -1,0 +1,168 @@
+"""Decoded traces: one process each, read from a trace file (a ring) or from an export of some."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mycroft.tracer import _core
+from mycroft.tracer.names import CODED, FLAGS
+
+TABLES: Final = ("state", "flow", "op", "heartbeat", "gap", "foreign")
+# Communicator number of operations that another process posted.
+FOREIGN_COMM: Final = 0xFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """Who wrote a trace. What could not be had is None (text: empty)."""
+
+    pid: int
+    host: str = ""
+    rank: int | None = None
+    world_size: int | None = None
+    local_rank: int | None = None
+    local_world_size: int | None = None
+    device: int | None = None
+    bus_id: str = ""
+    rank_source: str = ""
+    addresses: str = ""
+    boot_id: str = ""
+    proc_start: int = 0
+    pid_namespace: int = 0
+    salt: int = 0
+    started_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Communicator:
+    """One communicator as one process knows it. `comm` is the number that its records carry.
+
+    `last_seq` is the newest collective that was started (None: none) and `last_enq_ns` the time of the newest
+    start of anything; both are live words, true up to the moment a process was killed. `abi` is the version of
+    NCCL's profiler interface, 0 for anything else; 1 counts raw steps instead of transfers.
+    """
+
+    comm: int
+    hash: int
+    name: str = ""
+    backend: str = ""
+    rank: int | None = None
+    size: int | None = None
+    nodes: int | None = None
+    abi: int = 0
+    opened_ns: int = 0
+    closed_ns: int | None = None
+    last_seq: int | None = None
+    last_enq_ns: int | None = None
+    p2p_started: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """What was read of one process: dimensions, one Arrow table per kind of record, and what was lost.
+
+    `tables` has every name of `TABLES`. Codes are dictionaries of text, flags booleans, times UTC ns.
+    `closed`: the writer ended in order; `last_tick_ns`: time of the sampler's last tick (None: none).
+    """
+
+    name: str
+    process: Process
+    communicators: tuple[Communicator, ...]
+    tables: Mapping[str, pa.Table]
+    losses: Mapping[str, int] = field(default_factory=lambda: dict[str, int]())
+    closed: bool = False
+    last_tick_ns: int | None = None
+    interval_ms: int = 100
+    next: int = 0
+
+
+def named(batch: pa.RecordBatch) -> pa.Table:
+    """Replace codes by text and 0/1 by booleans; a code without a name becomes NULL."""
+    columns: list[pa.Array] = []
+    names: list[str] = []
+    for name in batch.schema.names:
+        column = batch.column(name)
+        if name in CODED:
+            new_name, words = CODED[name]
+            valid = pc.if_else(pc.less(column, len(words)), column, pa.scalar(None, pa.uint8()))
+            column = pa.DictionaryArray.from_arrays(valid, pa.array(words, pa.string()))
+            name = new_name
+        elif name in FLAGS:
+            column = pc.not_equal(column, 0)
+        columns.append(column)
+        names.append(name)
+    return pa.table(columns, names=names)
+
+
+class TraceFile:
+    """A trace file on disk or in /dev/shm, live or not. Read only.
+
+    Raises:
+        TraceError: if it is no trace of ours, of an unknown layout version, or damaged in its header.
+    """
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        self._core = _core.Trace(str(path))
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """The header as it is now: head, ticks, closed, interval and so on."""
+        return self._core.header
+
+    @property
+    def process(self) -> Process:
+        """Who writes it."""
+        return Process(**self._core.process)
+
+    @property
+    def communicators(self) -> tuple[Communicator, ...]:
+        """Every communicator that is still in the directory, oldest number first."""
+        found = (Communicator(**entry) for entry in self._core.communicators)
+        return tuple(sorted(found, key=lambda entry: entry.comm))
+
+    def batches(self, since: int = 0, *, live: bool = False) -> dict[str, pa.RecordBatch]:
+        """Decode without naming the codes: the fast path, no copy between C++ and Arrow."""
+        return {name: pa.record_batch(batch) for name, batch in self._core.read(since, live=live)["batches"].items()}
+
+    def read(self, since: int = 0, *, most: int | None = None, live: bool = False) -> Trace:
+        """Decode everything from position `since` on; go on later with the result's `next`."""
+        decoded = self._core.read(since, most, live=live)
+        header = self._core.header
+        return Trace(
+            name=str(self.path),
+            process=self.process,
+            communicators=self.communicators,
+            tables={name: named(pa.record_batch(batch)) for name, batch in decoded["batches"].items()},
+            losses={reason: count for reason, count in decoded["losses"].items() if count},
+            closed=header["closed"],
+            last_tick_ns=header["tick_ns"] or None,
+            interval_ms=header["interval_ms"],
+            next=decoded["next"],
+        )
+
+    def follow(self, since: int = 0) -> Iterator[Trace]:
+        """Yield what has come since the last turn, again and again, empty turns included; ends with the trace.
+
+        The caller decides how long to wait between turns. Records that are being written are left for the
+        next turn.
+        """
+        position = since
+        while True:
+            closed = self._core.header["closed"]
+            trace = self.read(position, live=not closed)
+            position = trace.next
+            yield trace
+            if closed:
+                return
+
+
+def open_trace(path: str | Path) -> Trace:
+    """Read a whole trace file."""
+    return TraceFile(path).read()
