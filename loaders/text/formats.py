@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from mycroft.loaders.text import launchers, torch_errors, torch_log, torch_reports, tracebacks, training
+from mycroft.loaders.text import (
+    launchers,
+    machine_formats,
+    torch_errors,
+    torch_log,
+    torch_reports,
+    tracebacks,
+    training,
+)
 from mycroft.loaders.text.matcher import BulkMatcher, Matcher
 from mycroft.loaders.text.scope import FileScope
 
@@ -15,6 +23,7 @@ MATCHERS: Final[tuple[Matcher | BulkMatcher, ...]] = (
     *tracebacks.MATCHERS,
     *launchers.MATCHERS,
     *training.MATCHERS,
+    *machine_formats.MATCHERS,
 )
 
 
@@ -22,3 +31,4 @@ def finish(scope: FileScope) -> None:
     """Let the formats complete their rows at the end of a file, when all of its lines are known."""
     torch_log.finish(scope)
     training.finish(scope)
+    machine_formats.finish(scope)

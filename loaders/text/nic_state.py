@@ -25,7 +25,8 @@ _KEY: Final = re.compile(r"^\s*([A-Za-z][\w /()-]{0,60}?)\s*:\s*(.*?)\s*$")
 _UP: Final = {"active", "linkup", "port_active", "link_up", "up", "linkuperrorrecovery"}
 # Counters that say something of congestion, loss or a bad link; the many others are passed over.
 _USEFUL: Final = re.compile(
-    r"pause|discard|drop|crc|symbol|err|retr|timeout|out_of_|cnp|ecn|nak|link_down|linkdowned|recover|xmitwait|xmit_wait|buffer|"
+    r"pause|discard|drop|crc|symbol|err|retr|timeout|out_of_|cnp|ecn|nak|link_down|linkdowned|recover|xmitwait"
+    r"|xmit_wait|buffer|"
     r"out_of_sequence|duplicate|overrun|congest|integrity|rcvremote|xmitdiscard",
     re.IGNORECASE,
 )
@@ -150,7 +151,7 @@ MATCHERS: Final[tuple[Matcher, ...]] = (
     Matcher(
         "ib_ports",
         STATE,
-        ("CA type:", "hca_id:"),
+        ("CA '", "hca_id:"),
         re.compile(r"^\s*(?:CA '[\w.-]{1,40}'|hca_id:\s*[\w.-]{1,40})"),
         _ports,
         80,
@@ -170,7 +171,8 @@ MATCHERS: Final[tuple[Matcher, ...]] = (
         COUNTERS,
         ("ethtool ", "NIC statistics"),
         re.compile(
-            r"ethtool (?:-S|--statistics|--phy-statistics) (?P<dev>[\w.@-]{1,40})|^\s*NIC statistics(?: for [\w.-]{1,40})?:"
+            r"ethtool (?:-S|--statistics|--phy-statistics) (?P<dev>[\w.@-]{1,40})"
+            r"|^\s*NIC statistics(?: for [\w.-]{1,40})?:"
         ),
         _counters,
         1_500,

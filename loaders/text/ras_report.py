@@ -121,7 +121,9 @@ class _Report(Reading):
         if many:
             launched = 0 if many[3] else int(many[2])
             self.listing = {"name": "count", "seq": launched, "op_kind": self._op()}
-            self._event(scope, line, "ras_member", **self.listing, value=float(many[1]), detail=self.what)
+            self._event(
+                scope, line, "ras_member", level="info", **self.listing, value=float(many[1]), detail=self.what
+            )
             return True
         if one:
             launched = 0 if one[3] else int(one[2])
@@ -132,7 +134,7 @@ class _Report(Reading):
             found = pattern.match(text)
             if found:
                 self.listing = {"name": name, "detail": found[2].strip()[:200]}
-                self._event(scope, line, "ras_member", **self.listing, value=float(found[1]))
+                self._event(scope, line, "ras_member", level="info", **self.listing, value=float(found[1]))
                 return True
         for pattern, name in ((_STATUS_ONE, "status"), (_REPORTED_ONE, "error")):
             found = pattern.match(text)
