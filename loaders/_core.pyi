@@ -53,3 +53,39 @@ class LineScanner:
     ]: ...
     def counts(self) -> dict[str, int]: ...
     def lengths(self) -> list[int]: ...
+
+class DumpInfo:
+    """What one Flight Recorder dump says besides its operations. Names are codes in `DumpReader.texts`."""
+
+    is_dump: bool
+    error: str
+    damage: str
+    trailing: int
+    version: str
+    backend: str
+    lib_version: str
+    has_entries: bool
+    entries: int
+    dropped: dict[str, int]
+    completed: int
+    retired_only: int
+    started_signs: int
+    record_gaps: bool
+    first_record: int | None
+    last_record: int | None
+    first_ts: int | None
+    last_ts: int | None
+    groups: list[tuple[int | None, int | None, int | None]]
+    config: list[tuple[int | None, int | None, int | None, int | None]]
+    status: list[tuple[int, int | None, int | None, int | None]]
+
+class ColumnBatch:
+    def __len__(self) -> int: ...
+    def __arrow_c_array__(self, requested_schema: object = None) -> tuple[object, object]: ...
+
+class DumpReader:
+    def __init__(self) -> None: ...
+    def read(self, paths: Sequence[str], *, threads: int, max_bytes: int) -> tuple[list[DumpInfo], ColumnBatch]: ...
+    def read_bytes(self, content: bytes) -> tuple[DumpInfo, ColumnBatch]: ...
+    def texts(self, first: int = 0) -> list[str]: ...
+    def stacks(self, first: int = 0) -> list[list[int]]: ...

@@ -22,7 +22,8 @@ class EvidenceFile:
     """One file of the evidence bundle, on disk and ready to be read.
 
     `name` is the logical path as handed over, with `!` between an archive and its member; it is data, never
-    used to open anything. `path` is where the bytes lie. `head` holds the first bytes (up to 64 KiB).
+    used to open anything. `path` is where the bytes lie. `head` holds the first bytes: 64 KiB for `Loader.sniff`, and
+    for `Loader.load` as many as fit into memory for all files together (from about 2,000 files on fewer than 64 KiB).
     """
 
     file_id: int
@@ -35,7 +36,10 @@ class EvidenceFile:
 
 @dataclass(slots=True)
 class LoadReport:
-    """What one loader made of one file."""
+    """What one loader made of one file.
+
+    A loader that finds a file to be of another kind than it seemed sets `loader` to "": the file counts as unread.
+    """
 
     file_id: int
     loader: str
@@ -61,12 +65,22 @@ class LoadContext(Protocol):
         hash_: int | None = None,
         backend: str | None = None,
         source: str = "dump",
+        of_rank: int | None = None,
     ) -> int:
-        """Return the surrogate id of the communicator (name, members); without `ranks`, of the group of that name."""
+        """Return the surrogate id of the communicator (name, members); without `ranks`, of the group of that name.
+
+        `of_rank` is the rank whose file or line speaks: where several groups share a name, it is in the one meant, and
+        where nobody lists the members, those who spoke are taken for them. The id is provisional: put it into the
+        `comm_id` column of emitted rows, and nowhere else.
+        """
+        ...
+
+    def members(self, name: str, *, desc: str | None = None, of_rank: int | None = None) -> tuple[int, ...] | None:
+        """Return the members of a group as far as any source has listed them by now; None: not known or not sure."""
         ...
 
     def host(self, name: str) -> int:
-        """Return the surrogate id of a host."""
+        """Return the surrogate id of a host, provisional like that of a communicator: for `host_id` columns only."""
         ...
 
     def stack(self, frames: Sequence[str]) -> int:
@@ -74,10 +88,14 @@ class LoadContext(Protocol):
         ...
 
     def rank(self, rank: int, **facts: int | str | None) -> None:
-        """Add what is known of a rank: columns of `ranks`, with `host` a name.
+        """Add what is known of a rank: columns of `ranks`, with `host` a name, or any attribute of `identity`.
 
-        The first word wins; what contradicts it is kept in `identity`.
+        The first word wins; every claim is kept in `identity`. `reason`, `file_id` and `line` say where it comes from.
         """
+        ...
+
+    def job(self, **facts: int | str | None) -> None:
+        """Add what is known of the job: columns of `jobs`. The first word wins."""
         ...
 
     def emit(self, table: str, frame: pl.DataFrame) -> None:

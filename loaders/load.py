@@ -1,0 +1,302 @@
+"""From a pile of files to one trace: unpack, recognise, route, load, sort and write."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from importlib import metadata
+from itertools import repeat
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from mycroft.loaders import schema
+from mycroft.loaders.base import EvidenceFile, Loader, LoadReport
+from mycroft.loaders.bundle import Bundle, Found, Limits, unpack
+from mycroft.loaders.context import TraceContext
+from mycroft.loaders.rank_names import pieces
+from mycroft.loaders.registry import LOADERS
+from mycroft.loaders.store import StoreWriter
+
+HEAD_BYTES: Final = 64 << 10
+# Heads of all files together that stay in memory after the files have been recognised.
+HEADS_KEPT: Final = 128 << 20
+_READ: Final = 1 << 20
+_MAX_PROBLEMS: Final = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a load has come: `done` of `total` in a stage; `total` 0 where it is not known yet."""
+
+    stage: str
+    done: int
+    total: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSummary:
+    """What a load made of the evidence."""
+
+    path: Path
+    digest: str
+    files: int
+    formats: dict[str, int]
+    unread: list[tuple[str, str]]
+    problems: list[tuple[str, str]]
+    dropped: dict[str, int]
+    rows: dict[str, int]
+    world_size: int | None
+    seconds: float
+
+
+@dataclass(slots=True)
+class _File:
+    """A file on its way: what is known of it, and what became of it."""
+
+    evidence: EvidenceFile
+    loader: Loader | None
+    problems: list[str] = field(default_factory=lambda: list[str]())
+    dropped: Counter[str] = field(default_factory=lambda: Counter[str]())
+    loader_name: str | None = None
+    rows: int = 0
+    rank: int | None = None
+
+
+def _silent(progress: Progress) -> None:
+    """Nobody listens."""
+
+
+def load(
+    sources: Sequence[str | Path],
+    out: Path,
+    *,
+    limits: Limits = Limits(),  # noqa: B008 (frozen)
+    progress: Callable[[Progress], None] | None = None,
+) -> LoadSummary:
+    """Load evidence of any mix of formats into a new trace file.
+
+    The content of the trace depends on the evidence alone, not on the order of files or the time of the run.
+
+    Args:
+        sources: files, folders or archives; `-` is standard input.
+        out: trace file to make; it must not exist.
+        limits: what unpacking may cost.
+        progress: called often, from this thread.
+
+    Raises:
+        LoadError: if a source does not exist.
+        StoreError: if `out` exists or cannot be written.
+    """
+    started = time.perf_counter()
+    tell = progress or _silent
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
+        writer = StoreWriter(out)
+        try:
+            summary = _load_into(writer, sources, Path(scratch), limits, tell)
+        except BaseException:
+            writer.abandon()
+            raise
+    return replace(summary, seconds=time.perf_counter() - started)
+
+
+def _load_into(
+    writer: StoreWriter,
+    sources: Sequence[str | Path],
+    scratch: Path,
+    limits: Limits,
+    tell: Callable[[Progress], None],
+) -> LoadSummary:
+    unpacked = scratch / "files"
+    unpacked.mkdir()
+    bundle = unpack(sources, unpacked, limits=limits, tick=lambda count, name: tell(Progress("unpack", count, 0, name)))
+    files, refused = _recognised(bundle, tell)
+    context = TraceContext(scratch / "rows")
+    _run_loaders(files, context, tell)
+    tell(Progress("sort/write", 0, 1, "writing the trace"))
+    hashes = sorted(file.evidence.sha256 for file in files)
+    digest = "sha256:" + hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+    meta = {
+        "schema_version": str(schema.SCHEMA_VERSION),
+        "engine": metadata.version("mycroft-trace"),
+        "digest": digest,
+        "files": str(len(files) + len(refused)),
+    }
+    world = context.write(writer, files=_files_frame(files, refused), meta=meta)
+    writer.finish()
+    tell(Progress("sort/write", 1, 1, "done"))
+    dropped: Counter[str] = Counter()
+    for file in files:
+        dropped.update(file.dropped)
+    return LoadSummary(
+        path=writer.path,
+        digest=digest,
+        files=len(files) + len(refused),
+        formats=dict(sorted(Counter(f.loader_name for f in files if f.loader_name).items())),
+        unread=[(f.evidence.name, _why(f)) for f in files if not f.loader_name]
+        + [(name, why) for _, name, why in refused],
+        problems=[(f.evidence.name, problem) for f in files if f.loader_name for problem in f.problems],
+        dropped=dict(sorted(dropped.items())),
+        rows=writer.rows,
+        world_size=world,
+        seconds=0.0,
+    )
+
+
+# ---- recognise ---------------------------------------------------------------------------
+
+
+def _recognised(bundle: Bundle, tell: Callable[[Progress], None]) -> tuple[list[_File], list[tuple[int, str, str]]]:
+    """Number all names in their sorted order, read every file once and find its loader."""
+    everything: list[tuple[str, Found | None, str]] = [(f.name, f, "") for f in bundle.files]
+    everything += [(r.name, None, r.why) for r in bundle.refused]
+    everything.sort(key=lambda item: (item[0], item[2]))
+    refused = [(i, name, why) for i, (name, found, why) in enumerate(everything) if found is None]
+    found_files = [(i, found) for i, (_, found, _) in enumerate(everything) if found is not None]
+    keep = min(HEAD_BYTES, HEADS_KEPT // max(len(found_files), 1))
+    files: list[_File] = []
+    with ThreadPoolExecutor(max_workers=min(os.cpu_count() or 1, 4)) as pool:
+        # `map` would queue a million calls at once; blocks keep the memory small.
+        for start in range(0, len(found_files), 4096):
+            block = found_files[start : start + 4096]
+            for file in pool.map(_recognise, *zip(*block, strict=True), repeat(keep)):
+                files.append(file)
+                tell(Progress("sniff", len(files), len(found_files), file.evidence.name))
+    _mark_copies(files)
+    return files, refused
+
+
+def _recognise(file_id: int, found: Found, keep: int) -> _File:
+    """Hash one file and ask the loaders in order. A file that cannot be read is unread, with the reason."""
+    digest = hashlib.sha256()
+    head = b""
+    problem = found.problem
+    size = 0
+    try:
+        with found.path.open("rb") as content:
+            while piece := content.read(_READ):
+                head = head or piece[:HEAD_BYTES]
+                size += len(piece)
+                digest.update(piece)
+    except OSError as error:
+        problem = f"cannot be read: {error.strerror}"
+        head = b""
+    whole = EvidenceFile(file_id, found.name, found.path, size, digest.hexdigest(), head)
+    loader = next((loader for loader in LOADERS if head and loader.sniff(whole)), None)
+    file = _File(replace(whole, head=head[:keep]), loader)
+    if problem:
+        file.problems.append(problem)
+    elif not head:
+        file.problems.append("empty")
+    return file
+
+
+def _mark_copies(files: Sequence[_File]) -> None:
+    """Read a file once that was handed over twice, such as an archive beside the folder it was made from.
+
+    Equal content alone says nothing: two ranks may have written the same log. The path of one must end in that of the
+    other.
+    """
+    same: dict[tuple[str, int], list[_File]] = {}
+    for file in files:
+        if file.loader is not None:
+            same.setdefault((file.evidence.sha256, file.evidence.size_bytes), []).append(file)
+    for group in same.values():
+        # The longest path knows most of where it comes from.
+        group.sort(key=lambda f: (-len(pieces(f.evidence.name)), f.evidence.name))
+        kept: list[tuple[list[str], _File]] = []
+        for file in group:
+            parts = pieces(file.evidence.name)
+            original = next((other for longer, other in kept if longer[-len(parts) :] == parts), None)
+            if original is None:
+                kept.append((parts, file))
+            else:
+                file.loader = None
+                file.problems.append(f"a copy of {original.evidence.name}, which is read")
+
+
+# ---- load ---------------------------------------------------------------------------------
+
+
+def _run_loaders(files: Sequence[_File], context: TraceContext, tell: Callable[[Progress], None]) -> None:
+    by_loader: dict[str, list[_File]] = {}
+    by_id = {file.evidence.file_id: file for file in files}
+    for file in files:
+        if file.loader is not None:
+            by_loader.setdefault(file.loader.name, []).append(file)
+    for loader in LOADERS:
+        mine = by_loader.get(loader.name, [])
+        if not mine:
+            continue
+        stage = f"load {loader.name}"
+        tell(Progress(stage, 0, len(mine), loader.title))
+        for report in _reports(loader, mine, context):
+            file = by_id[report.file_id]
+            file.loader_name = report.loader or None
+            file.rows = report.rows
+            file.rank = report.rank
+            file.dropped.update(report.dropped)
+            file.problems += report.problems
+        tell(Progress(stage, len(mine), len(mine), loader.title))
+
+
+def _reports(loader: Loader, files: Sequence[_File], context: TraceContext) -> list[LoadReport]:
+    """Run one loader. One that breaks has its files listed with the reason, and the others go on."""
+    try:
+        return loader.load([file.evidence for file in files], context)
+    except Exception as error:  # whatever it is, the rest of the evidence still counts
+        text = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+        reports: list[LoadReport] = []
+        for file in files:
+            report = LoadReport(file.evidence.file_id, loader.name)
+            report.problems.append(f"the reader of this format failed, please report it: {text}")
+            reports.append(report)
+        return reports
+
+
+# ---- the table of files -------------------------------------------------------------------
+
+
+def _why(file: _File) -> str:
+    return "; ".join(file.problems) or "no loader knows this format; see `mycroft formats`"
+
+
+def _files_frame(files: Sequence[_File], refused: Sequence[tuple[int, str, str]]) -> pl.DataFrame:
+    rows = [
+        (
+            file.evidence.file_id,
+            file.loader_name,
+            file.evidence.name,
+            file.evidence.size_bytes,
+            file.evidence.sha256,
+            file.rows,
+            sum(file.dropped.values()),
+            _problems(file),
+            file.rank,
+        )
+        for file in files
+    ] + [(file_id, None, name, None, None, 0, 0, why, None) for file_id, name, why in refused]
+    columns = ("file_id", "loader", "path", "size_bytes", "sha256", "rows", "dropped", "problems", "rank")
+    wanted = schema.polars_schema(schema.FILES)
+    frame = pl.DataFrame(rows, schema={name: wanted[name] for name in columns}, orient="row")
+    return frame.with_columns(pl.lit(0, dtype=pl.UInt32).alias("job_id"))
+
+
+def _problems(file: _File) -> str | None:
+    """Return what was wrong with a file, one per line; None where nothing was."""
+    lines = list(file.problems)
+    lines += [f"{count} dropped: {reason}" for reason, count in sorted(file.dropped.items())]
+    if not file.loader_name and not lines:
+        lines = [_why(file)]
+    if len(lines) > _MAX_PROBLEMS:
+        lines = [*lines[:_MAX_PROBLEMS], f"and {len(lines) - _MAX_PROBLEMS} more"]
+    return "\n".join(lines) or None

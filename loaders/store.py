@@ -1,0 +1,298 @@
+"""The store of one trace: an immutable DuckDB file. The only module that knows DuckDB.
+
+A file is written once by a `StoreWriter`, in one process, and then only read. Across processes DuckDB allows one
+writer *or* many readers; inside a process all readers of a file share one root connection and use a cursor per thread.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+
+from mycroft.errors import MycroftError
+from mycroft.loaders import schema
+
+# Evidence is strangers' text: no SQL of ours or theirs ever reads a file, loads an extension or sees a Python variable.
+_CLOSED: Final[dict[str, str | bool | int | float | list[str]]] = {
+    "autoinstall_known_extensions": "false",
+    "autoload_known_extensions": "false",
+    "python_enable_replacements": "false",
+    "enable_external_access": "false",
+}
+_READ_META: Final = "SELECT key, value FROM trace_meta ORDER BY key"
+_HAS_META: Final = """
+SELECT count(*)
+FROM duckdb_tables()
+WHERE table_name = 'trace_meta' AND database_name = current_database()
+"""
+MAX_RESULT_BYTES: Final = 64 << 20
+
+
+class StoreError(MycroftError):
+    """A trace file that cannot be opened, or a query that cannot be answered: says which and what to do."""
+
+
+class QueryRefusedError(StoreError):
+    """SQL of a user that is not a single SELECT, or that asked for too much time or memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedResult:
+    """Answer to a user's SQL; `cut` says that there were more rows than the limits allow."""
+
+    frame: pl.DataFrame
+    cut: bool
+
+
+@dataclass(slots=True)
+class _Root:
+    connection: duckdb.DuckDBPyConnection
+    users: int
+
+
+_roots: dict[tuple[int, str], _Root] = {}
+_roots_lock = threading.Lock()
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())[:500]
+
+
+def open_store(path: str | Path, *, threads: int = 2, memory_limit: str = "1GiB") -> Store:
+    """Open a trace file for reading.
+
+    All stores of one file in one process share a root connection; its threads and memory limit are those of the first.
+
+    Raises:
+        StoreError: if the file is missing, is no trace, or was written with another version of the schema.
+    """
+    return Store(path, threads=threads, memory_limit=memory_limit)
+
+
+def _open_root(path: str, threads: int, memory_limit: str) -> duckdb.DuckDBPyConnection:
+    if not Path(path).is_file():
+        raise StoreError(f"{path}: there is no such trace file; load the evidence first")
+    config = {**_CLOSED, "threads": str(threads), "memory_limit": memory_limit}
+    try:
+        return duckdb.connect(path, read_only=True, config=config)
+    except duckdb.Error as error:
+        raise StoreError(f"{path}: cannot be opened as a trace: {_one_line(error)}") from error
+
+
+class Store:
+    """A trace, read-only. Every method may be called from any thread."""
+
+    def __init__(self, path: str | Path, *, threads: int = 2, memory_limit: str = "1GiB") -> None:
+        self.path: Final = Path(path)
+        self._key = (os.getpid(), str(self.path.resolve()))
+        self._local = threading.local()
+        self._closed = False
+        with _roots_lock:
+            root = _roots.get(self._key)
+            if root is None:
+                root = _Root(_open_root(self._key[1], threads, memory_limit), 0)
+                _roots[self._key] = root
+            root.users += 1
+            self._root = root
+        try:
+            self.meta: Final[dict[str, str]] = self._read_meta()
+        except BaseException:
+            self.close()
+            raise
+
+    def _read_meta(self) -> dict[str, str]:
+        if self.frame(_HAS_META).item() == 0:
+            raise StoreError(f"{self.path}: is a DuckDB file but no trace")
+        meta = {str(key): str(value) for key, value in self.frame(_READ_META).iter_rows()}
+        found = meta.get("schema_version")
+        if found != str(schema.SCHEMA_VERSION):
+            raise StoreError(
+                f"{self.path}: has schema version {found}, this build reads {schema.SCHEMA_VERSION}; "
+                "load the evidence again"
+            )
+        return meta
+
+    @contextmanager
+    def _cursor(self) -> Generator[duckdb.DuckDBPyConnection]:
+        if self._closed:
+            raise StoreError(f"{self.path}: the store is closed")
+        cursor: duckdb.DuckDBPyConnection | None = getattr(self._local, "cursor", None)
+        if cursor is None:
+            cursor = self._root.connection.cursor()
+            self._local.cursor = cursor
+        try:
+            yield cursor
+        except duckdb.Error as error:
+            raise StoreError(f"{self.path}: {_one_line(error)}") from error
+
+    def arrow(self, sql: str, params: Sequence[object] | dict[str, object] = ()) -> pa.Table:
+        """Answer a query as an Arrow table; ENUM columns are dictionaries."""
+        with self._cursor() as cursor:
+            relation = cursor.sql(sql, params=params or None)
+            if relation is None:  # pyright: ignore[reportUnnecessaryComparison]
+                return pa.table({})
+            return relation.to_arrow_table()
+
+    def frame(self, sql: str, params: Sequence[object] | dict[str, object] = ()) -> pl.DataFrame:
+        """Answer a query as a frame: times are `Datetime("ns")`, ENUM columns plain text, unknown is null."""
+        return _frame(self.arrow(sql, params))
+
+    def guarded_sql(
+        self, sql: str, *, row_limit: int = 10_000, time_limit_s: float = 10.0, memory_limit: str = "512MiB"
+    ) -> GuardedResult:
+        """Answer a user's SQL: one SELECT, no files, no settings, bounded in rows, seconds and memory.
+
+        It runs in an engine of its own over the same file, whose configuration is locked.
+
+        Raises:
+            QueryRefusedError: if it is not a single SELECT, or passes the limit of time or memory.
+            StoreError: if it is wrong SQL.
+        """
+        if self._closed:
+            raise StoreError(f"{self.path}: the store is closed")
+        with _guarded_engine(self.path, memory_limit) as engine:
+            return _run_guarded(engine, sql, row_limit, time_limit_s)
+
+    def close(self) -> None:
+        """Give the file back; the last store of a file closes it."""
+        if self._closed:
+            return
+        self._closed = True
+        self._local = threading.local()
+        with _roots_lock:
+            self._root.users -= 1
+            if self._root.users == 0 and _roots.get(self._key) is self._root:
+                del _roots[self._key]
+                self._root.connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _frame(table: pa.Table) -> pl.DataFrame:
+    frame = pl.DataFrame(table)
+    return frame.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+
+
+@contextmanager
+def _guarded_engine(path: Path, memory_limit: str) -> Generator[duckdb.DuckDBPyConnection]:
+    config = {**_CLOSED, "threads": "1", "memory_limit": memory_limit, "max_temp_directory_size": "0B"}
+    # The file is attached before the door is closed.
+    del config["enable_external_access"]
+    engine = duckdb.connect(":memory:", config=config)
+    try:
+        name = str(path.resolve()).replace("'", "''")
+        engine.execute(f"ATTACH '{name}' AS trace (READ_ONLY)")
+        engine.execute("USE trace")
+        engine.execute("SET enable_external_access = false")
+        engine.execute("SET lock_configuration = true")
+        yield engine
+    except duckdb.Error as error:
+        raise StoreError(f"{path}: {_one_line(error)}") from error
+    finally:
+        engine.close()
+
+
+def _run_guarded(engine: duckdb.DuckDBPyConnection, sql: str, row_limit: int, time_limit_s: float) -> GuardedResult:
+    statements = engine.extract_statements(sql)
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise QueryRefusedError("only a single SELECT is answered; the trace cannot be changed")
+    timer = threading.Timer(time_limit_s, engine.interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        reader = engine.sql(statements[0].query).to_arrow_reader(4096)
+        batches: list[pa.RecordBatch] = []
+        rows = size = 0
+        cut = False
+        for batch in reader:
+            left = row_limit - rows
+            cut = batch.num_rows > left or size + batch.nbytes > MAX_RESULT_BYTES
+            if cut and batch.nbytes > MAX_RESULT_BYTES:
+                break
+            batches.append(batch.slice(0, max(left, 0)))
+            rows += min(batch.num_rows, left)
+            size += batch.nbytes
+            if cut:
+                break
+        return GuardedResult(_frame(pa.Table.from_batches(batches, reader.schema)), cut)
+    except (duckdb.InterruptException, pa.ArrowException) as error:
+        if isinstance(error, duckdb.InterruptException) or "nterrupt" in str(error):
+            raise QueryRefusedError(f"stopped after {time_limit_s:g} s; ask for less") from error
+        if "Out of Memory" in str(error):
+            raise QueryRefusedError(f"needs too much memory; ask for less: {_one_line(error)}") from error
+        raise StoreError(_one_line(error)) from error
+    except duckdb.OutOfMemoryException as error:
+        raise QueryRefusedError(f"needs too much memory; ask for less: {_one_line(error)}") from error
+    finally:
+        timer.cancel()
+
+
+class StoreWriter:
+    """Writes a new trace file: rows in the order given, then `finish`. One process, one thread."""
+
+    def __init__(self, path: str | Path, *, threads: int = 2, memory_limit: str = "2GiB") -> None:
+        self.path: Final = Path(path)
+        if self.path.exists():
+            raise StoreError(f"{path}: exists already; a trace file is never written again")
+        self._connection = duckdb.connect(
+            str(path),
+            config={"threads": str(threads), "memory_limit": memory_limit, "python_enable_replacements": "false"},
+        )
+        self._connection.execute(schema.ddl())
+        self.rows: dict[str, int] = {}
+
+    def append(self, table: str, frame: pl.DataFrame) -> None:
+        """Append rows; columns that the frame lacks become NULL."""
+        if frame.is_empty():
+            return
+        names = ", ".join(f'"{schema.BY_NAME[table].columns[i].name}"' for i in _positions(table, frame))
+        self._connection.register("incoming", frame)
+        try:
+            # Names of tables and columns come from the schema alone.
+            self._connection.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM incoming")  # noqa: S608
+        except duckdb.Error as error:
+            raise StoreError(f"{self.path}: rows of {table} cannot be stored: {_one_line(error)}") from error
+        finally:
+            self._connection.unregister("incoming")
+        self.rows[table] = self.rows.get(table, 0) + frame.height
+
+    def sort(self, table: str) -> None:
+        """Bring the rows of a table, appended in several pieces, into the table's order."""
+        keys = ", ".join(f'"{name}"' for name in schema.BY_NAME[table].sort)
+        if keys:
+            self._connection.execute(f"CREATE TEMP TABLE unsorted AS FROM {table}")
+            self._connection.execute(f"DELETE FROM {table}")  # noqa: S608
+            self._connection.execute(f"INSERT INTO {table} FROM unsorted ORDER BY {keys}")
+            self._connection.execute("DROP TABLE unsorted")
+
+    def finish(self) -> None:
+        """Write everything to disk and close the file; it is complete from here on."""
+        self._connection.execute("CHECKPOINT")
+        self._connection.close()
+
+    def abandon(self) -> None:
+        """Close and remove the unfinished file."""
+        self._connection.close()
+        for leftover in (self.path, self.path.with_name(self.path.name + ".wal")):
+            leftover.unlink(missing_ok=True)
+
+
+def _positions(table: str, frame: pl.DataFrame) -> list[int]:
+    known = {column.name: i for i, column in enumerate(schema.BY_NAME[table].columns)}
+    return [known[name] for name in frame.columns]
