@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from mycroft.loaders.text import (
-    cluster_state,
     gpu_state,
     kernel_log,
+    mount_state,
     nccl_log,
     nccl_tests,
     nccl_topology,
@@ -29,7 +29,7 @@ MATCHERS: Final[tuple[Matcher | BulkMatcher, ...]] = (
     *nic_state.MATCHERS,
     *pcie_state.MATCHERS,
     *nccl_tests.MATCHERS,
-    *cluster_state.MATCHERS,
+    *mount_state.MATCHERS,
 )
 
 

@@ -18,7 +18,7 @@ from mycroft.loaders.text.scope import FileScope
 FORMAT: Final = "pcie_state"
 
 _DEVICE: Final = re.compile(
-    r"^\s*((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) ([A-Z][\w /()&-]{2,60}?)(?: \[[0-9a-f]{4}\])?: "
+    r"^\s*((?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]) ([A-Z0-9][\w /()&-]{2,60}?)(?: \[[0-9a-f]{4}\])?: "
     r"([^\r\n]{1,300})$"
 )
 _CAP: Final = re.compile(r"LnkCap:.*?Speed ([\d.]{1,6})GT/s[^,]{0,20}, Width x(\d{1,3})")
