@@ -1,7 +1,7 @@
 """Every source of evidence in, one shape out: `load` writes a trace, `open_store` reads it."""
 
 from mycroft.loaders.base import EvidenceFile, LoadContext, Loader, LoadError, LoadReport
-from mycroft.loaders.bundle import Limits
+from mycroft.loaders.bundle import Limits, NamedFile
 from mycroft.loaders.load import LoadSummary, Progress, load
 from mycroft.loaders.registry import LOADERS
 from mycroft.loaders.store import Store, StoreError, open_store
@@ -15,6 +15,7 @@ __all__ = [
     "LoadReport",
     "LoadSummary",
     "Loader",
+    "NamedFile",
     "Progress",
     "Store",
     "StoreError",

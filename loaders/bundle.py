@@ -43,6 +43,14 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
+class NamedFile:
+    """A file known under another name than that of its path, such as an upload; the name is data."""
+
+    name: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
 class Found:
     """A file of the bundle; `problem` is what is wrong with it although it is there."""
 
@@ -77,7 +85,7 @@ class _BundleFullError(LoadError):
 
 
 def unpack(
-    sources: Sequence[str | Path],
+    sources: Sequence[str | Path | NamedFile],
     folder: Path,
     *,
     limits: Limits,
@@ -109,7 +117,10 @@ class _Unpacker:
 
     # ---- sources on disk ---------------------------------------------------------------
 
-    def source(self, source: str | Path, *, several: bool) -> None:
+    def source(self, source: str | Path | NamedFile, *, several: bool) -> None:
+        if isinstance(source, NamedFile):
+            self._file(source.path, _printable(source.name))
+            return
         if str(source) == STDIN:
             self._guarded("stdin", lambda: self._stream("stdin", sys.stdin.buffer, None, 0))
             return

@@ -19,7 +19,7 @@ import polars as pl
 
 from mycroft.loaders import schema
 from mycroft.loaders.base import EvidenceFile, Loader, LoadReport
-from mycroft.loaders.bundle import Bundle, Found, Limits, unpack
+from mycroft.loaders.bundle import Bundle, Found, Limits, NamedFile, unpack
 from mycroft.loaders.context import TraceContext
 from mycroft.loaders.rank_names import pieces
 from mycroft.loaders.registry import LOADERS
@@ -76,7 +76,7 @@ def _silent(progress: Progress) -> None:
 
 
 def load(
-    sources: Sequence[str | Path],
+    sources: Sequence[str | Path | NamedFile],
     out: Path,
     *,
     limits: Limits = Limits(),  # noqa: B008 (frozen)
@@ -87,7 +87,7 @@ def load(
     The content of the trace depends on the evidence alone, not on the order of files or the time of the run.
 
     Args:
-        sources: files, folders or archives; `-` is standard input.
+        sources: files, folders or archives; `-` is standard input; a `NamedFile` is known by its name.
         out: trace file to make; it must not exist.
         limits: what unpacking may cost.
         progress: called often, from this thread.
@@ -111,7 +111,7 @@ def load(
 
 def _load_into(
     writer: StoreWriter,
-    sources: Sequence[str | Path],
+    sources: Sequence[str | Path | NamedFile],
     scratch: Path,
     limits: Limits,
     tell: Callable[[Progress], None],

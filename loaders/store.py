@@ -244,17 +244,24 @@ def _run_guarded(engine: duckdb.DuckDBPyConnection, sql: str, row_limit: int, ti
 
 
 class StoreWriter:
-    """Writes a new trace file: rows in the order given, then `finish`. One process, one thread."""
+    """Writes a new trace file: rows in the order given, then `finish`. One process, one thread.
 
-    def __init__(self, path: str | Path, *, threads: int = 2, memory_limit: str = "2GiB") -> None:
+    With `reopen` it adds rows to a finished file: the verdict goes into a trace before that is published. Nobody may
+    have the file open then; a published file is never written again.
+    """
+
+    def __init__(self, path: str | Path, *, threads: int = 2, memory_limit: str = "2GiB", reopen: bool = False) -> None:
         self.path: Final = Path(path)
-        if self.path.exists():
+        if self.path.exists() and not reopen:
             raise StoreError(f"{path}: exists already; a trace file is never written again")
+        if reopen and not self.path.is_file():
+            raise StoreError(f"{path}: there is no such trace file")
         self._connection = duckdb.connect(
             str(path),
             config={"threads": str(threads), "memory_limit": memory_limit, "python_enable_replacements": "false"},
         )
-        self._connection.execute(schema.ddl())
+        if not reopen:
+            self._connection.execute(schema.ddl())
         self.rows: dict[str, int] = {}
 
     def append(self, table: str, frame: pl.DataFrame) -> None:
