@@ -58,10 +58,10 @@ class InspectorLoader:
                         jv.as_int(header.get("n_ranks")),
                         comm_rank,
                         _process(meta),
-                        name if name != "unknown" else None,
+                        desc=name if name != "unknown" else None,
                     )
         reports = [self._load_one(file, context, ranks) for file in files]
-        ranks.tell(context)
+        ranks.tell(context, "header of Inspector records")
         return reports
 
     def _load_one(self, file: EvidenceFile, context: LoadContext, ranks: CommRanks) -> LoadReport:

@@ -160,4 +160,4 @@ def emit(
     for events, colls in buffers.values():
         events.flush()
         colls.flush()
-    ranks.tell(context)
+    ranks.tell(context, f"records of {source}")

@@ -80,7 +80,7 @@ class RasJsonLoader:
                 if kind == "communicator":
                     _see(ranks, value)
         reports = [self._load_one(file, context, ranks) for file in files]
-        ranks.tell(context)
+        ranks.tell(context, "members of RAS communicators")
         return reports
 
     def _load_one(self, file: EvidenceFile, context: LoadContext, ranks: CommRanks) -> LoadReport:
