@@ -18,6 +18,7 @@ from mycroft.loaders.npkit import NpkitLoader
 from mycroft.loaders.nsight import NsightLoader
 from mycroft.loaders.process_state import ProcessStateLoader
 from mycroft.loaders.ras import RasJsonLoader
+from mycroft.loaders.stacks import StacksLoader
 from mycroft.loaders.text.reader import TextLoader
 from mycroft.loaders.topology import TopologyLoader
 from mycroft.loaders.xpu_timer import XpuTimerLoader, XpuTimerMetricsLoader
@@ -38,5 +39,6 @@ LOADERS: Final[tuple[Loader, ...]] = (
     XpuTimerMetricsLoader(),
     ChakraLoader(),
     NsightLoader(),
+    StacksLoader(),
     TextLoader(),
 )

@@ -7,6 +7,7 @@ from typing import Final
 from mycroft.loaders.text import (
     launchers,
     machine_formats,
+    stack_lines,
     torch_errors,
     torch_log,
     torch_reports,
@@ -22,6 +23,7 @@ MATCHERS: Final[tuple[Matcher | BulkMatcher, ...]] = (
     *torch_errors.MATCHERS,
     *tracebacks.MATCHERS,
     *launchers.MATCHERS,
+    *stack_lines.MATCHERS,
     *training.MATCHERS,
     *machine_formats.MATCHERS,
 )

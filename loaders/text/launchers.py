@@ -183,7 +183,7 @@ class _ChildFailed:
         )
         row["peer"] = None
         if number is not None:
-            scope.know(number, host=host, pid=pid, local_rank=local)
+            scope.know(number, line, host=host, pid=pid, local_rank=local)
 
     def close(self, scope: FileScope) -> None:
         self._entry(scope)

@@ -121,9 +121,7 @@ class _Report(Reading):
         if many:
             launched = 0 if many[3] else int(many[2])
             self.listing = {"name": "count", "seq": launched, "op_kind": self._op()}
-            self._event(
-                scope, line, "ras_member", level="info", **self.listing, value=float(many[1]), detail=self.what
-            )
+            self._event(scope, line, "ras_member", level="info", **self.listing, value=float(many[1]), detail=self.what)
             return True
         if one:
             launched = 0 if one[3] else int(one[2])

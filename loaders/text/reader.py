@@ -24,8 +24,8 @@ from mycroft.loaders.text.clock import Moment, Years, full_dates
 from mycroft.loaders.text.lines import Batch, Bulk, LineReader, chunks, encoding_of, is_text
 from mycroft.loaders.text.matcher import BulkMatcher, Line, Matcher
 from mycroft.loaders.text.pasted import rejoined
-from mycroft.loaders.text.ranks import resolve_ranks
 from mycroft.loaders.text.paths import PathFacts, path_facts
+from mycroft.loaders.text.ranks import resolve_ranks
 from mycroft.loaders.text.scope import TEXT_LIMIT, FileScope
 from mycroft.loaders.text.wrappers import Peeler, first_time, profile_of
 

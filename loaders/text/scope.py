@@ -157,9 +157,12 @@ class FileScope:
         self._pending["stacks"].append(row)
         return stack_id
 
-    def know(self, rank: int, **facts: int | str | None) -> None:
+    def know(self, rank: int, line: Line | None = None, **facts: int | str | None) -> None:
         """Tell the trace what a line says of a rank."""
-        self.context.rank(rank, **{name: value for name, value in facts.items() if value is not None})
+        told = {name: value for name, value in facts.items() if value is not None}
+        if told:
+            told.setdefault("reason", "a line of the log")
+            self.context.rank(rank, **told, file_id=self.file.file_id, line=line.number if line else None)
 
     def events_frame(self, frame: pl.DataFrame) -> None:
         """Add many rows of `events` at once, for bulk handlers; `source` and `file_id` are filled in."""

@@ -87,9 +87,19 @@ def group_columns(scope: FileScope, line: Line, at: int) -> Row:
         "group_name": name or (match["pgid"] if description is None else None),
         "group_desc": description,
     }
-    columns["comm_id"] = scope.context.comm(name or description or match["pgid"], desc=description)
-    if name == "0" and line.rank_at(at) is None:
-        columns["rank"] = columns["comm_rank"]
+    rank = line.rank_at(at)
+    known = name or description or match["pgid"]
+    inside = rank_number(match["prank"])
+    if rank is None and inside is not None:
+        # Up to 2.1 the line has no global rank; other evidence may list the members of the group.
+        members = scope.context.members(known, desc=description)
+        if members is not None and inside < len(members):
+            rank = members[inside]
+            columns["rank"] = rank
+        elif name == "0":
+            rank = inside
+            columns["rank"] = rank
+    columns["comm_id"] = scope.context.comm(known, desc=description, source="log", of_rank=rank)
     return columns
 
 

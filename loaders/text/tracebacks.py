@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from mycroft.loaders.text.frames import short_file
+from mycroft.loaders.frames import short_file
 from mycroft.loaders.text.matcher import Line, Matcher
 from mycroft.loaders.text.scope import TEXT_LIMIT, FileScope
 from mycroft.loaders.text.torch_log import PEER
@@ -22,7 +22,8 @@ _CHAINED: Final = ("During handling of the above exception", "The above exceptio
 # What a failed collective raises when the other side is gone: victims, not causes.
 _CONNECTION: Final = re.compile(
     r"Connection closed by (?:remote )?peer|Connection reset by peer|ncclRemoteError"
-    r"|remote process exited or there was a network error|Broken pipe|Socket closed|recvValue failed|sendBytes failed|Connection was likely closed"
+    r"|remote process exited or there was a network error|Broken pipe"
+    r"|Socket closed|recvValue failed|sendBytes failed|Connection was likely closed"
 )
 # Raised by the elastic agent about its workers; the block that follows says which.
 _LAUNCHER_ERRORS: Final = ("ChildFailedError", "SignalException")

@@ -232,7 +232,7 @@ def _identity(scope: FileScope, line: Line, match: re.Match[str]) -> bool:
     # `rank 3: no answer from host b` names a host as well: one fact is not an introduction.
     if told < 2:
         return False
-    scope.know(rank, **facts)
+    scope.know(rank, line, **facts)
     scope.event(
         line,
         match.start(),

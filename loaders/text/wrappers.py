@@ -243,7 +243,7 @@ WRAPPERS: Final[tuple[Wrapper, ...]] = (
     Wrapper("job", "[", re.compile(r"\[(?P<job>(?:job|run|exp|trial|task)[\w.-]{0,40})\]:? ?"), _take_job),
     Wrapper("kubectl", "[", re.compile(r"\[pod/(?P<pod>[\w.-]+)/[\w.-]+\] ?"), _take_pod),
     Wrapper("index", "[", re.compile(r"\[(?P<n>\d{1,6})\] "), _take_index, 0.5),
-    Wrapper("pod-brackets", "[", re.compile(r"\[(?P<pod>[a-z0-9](?:[\w.]*-[\w.-]*))\][ |]+"), _take_pod, 0.6),
+    Wrapper("pod-brackets", "[", re.compile(r"\[(?P<pod>[a-z0-9](?:[\w.]*-[\w.-]*))\](?: ?\| ?| )"), _take_pod, 0.6),
     Wrapper(
         "ray",
         "(",
@@ -253,8 +253,8 @@ WRAPPERS: Final[tuple[Wrapper, ...]] = (
         ),
         _take_ray,
     ),
-    Wrapper("stamp", "0123456789", re.compile(ISO.pattern + r"(?:\]|:)?[ \t|]*"), _take_time),
-    Wrapper("us-stamp", "01", re.compile(US.pattern + r"[ \t|-]*"), _take_time),
+    Wrapper("stamp", "0123456789", re.compile(ISO.pattern + r"(?:\]|:)?(?: ?\| ?|[ \t])?"), _take_time),
+    Wrapper("us-stamp", "01", re.compile(US.pattern + r"(?: ?\| ?| - |[ \t])?"), _take_time),
     # NCCL's own `host:pid:tid [dev] NCCL` looks like a host, and its tail like a task, and is neither.
     Wrapper(
         "srun", " 0123456789", re.compile(r" *(?P<task>\d{1,6}):(?!\d{1,10} (?:\[-?\d+\]|NCCL)) ?"), _take_task, 0.5
@@ -289,7 +289,7 @@ WRAPPERS: Final[tuple[Wrapper, ...]] = (
         0.6,
     ),
     Wrapper("stern", "", re.compile(r"(?P<pod>[a-z0-9][\w.]*-[\w.-]*) (?P<container>[a-z][\w-]*) "), _take_pod, 0.8),
-    Wrapper("pod", "", re.compile(r"(?P<pod>[a-z0-9][\w.]*-[\w.-]*)[ |]+"), _take_pod, 0.8),
+    Wrapper("pod", "", re.compile(r"(?P<pod>[a-z0-9][\w.]*-[\w.-]*)(?: ?\| ?| )"), _take_pod, 0.8),
 )
 
 _ALWAYS: Final = tuple(wrapper for wrapper in WRAPPERS if wrapper.share is None)
