@@ -81,6 +81,7 @@ def load(
     *,
     limits: Limits = Limits(),  # noqa: B008 (frozen)
     progress: Callable[[Progress], None] | None = None,
+    ranks_expected: int | None = None,
 ) -> LoadSummary:
     """Load evidence of any mix of formats into a new trace file.
 
@@ -91,6 +92,7 @@ def load(
         out: trace file to make; it must not exist.
         limits: what unpacking may cost.
         progress: called often, from this thread.
+        ranks_expected: ranks that the job should have, as the user says; it goes before what the evidence says.
 
     Raises:
         LoadError: if a source does not exist.
@@ -102,7 +104,7 @@ def load(
     with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
         writer = StoreWriter(out)
         try:
-            summary = _load_into(writer, sources, Path(scratch), limits, tell)
+            summary = _load_into(writer, sources, Path(scratch), limits, tell, ranks_expected)
         except BaseException:
             writer.abandon()
             raise
@@ -115,12 +117,15 @@ def _load_into(
     scratch: Path,
     limits: Limits,
     tell: Callable[[Progress], None],
+    ranks_expected: int | None,
 ) -> LoadSummary:
     unpacked = scratch / "files"
     unpacked.mkdir()
     bundle = unpack(sources, unpacked, limits=limits, tick=lambda count, name: tell(Progress("unpack", count, 0, name)))
     files, refused = _recognised(bundle, tell)
     context = TraceContext(scratch / "rows")
+    if ranks_expected is not None:
+        context.job(world_size=ranks_expected, source="the user")
     _run_loaders(files, context, tell)
     tell(Progress("sort/write", 0, 1, "writing the trace"))
     hashes = sorted(file.evidence.sha256 for file in files)
