@@ -39,6 +39,8 @@ class Mismatch:
     enq: int | None
     done: bool
     """Every rank got through it: on the device a barrier pairs with an all_reduce of one element."""
+    backed: bool = False
+    """A majority that sister groups or the group's own past confirm."""
     shift: str = ""
     """`extra` or `skipped`: from here on the odd rank is ahead of, or behind, the others by one operation."""
 
@@ -173,27 +175,36 @@ def _decide(
     for rank, what in sorted(signature.items()):
         by_signature[what].append(rank)
     sizes = sorted((len(r) for r in by_signature.values()), reverse=True)
-    normal: tuple[Any, ...] | None = None
     decided = "tie"
+    normal, how = _by_custom(facts, folded, comm, seq, list(by_signature))
+    usual = normal
     if sizes[0] > sizes[1]:
         normal = max(by_signature, key=lambda s: len(by_signature[s]))
         decided = "majority"
-    else:
-        width = len(next(iter(by_signature)))
-        for how, counts in (
-            ("sisters", _sisters(facts, folded, comm, seq, width)),
-            ("history", _history(folded, comm, seq, width)),
-        ):
-            ranked = sorted(((counts.get(s, 0), s) for s in by_signature), key=lambda t: (-t[0], str(t[1])))
-            if ranked[0][0] > 0 and ranked[0][0] > 2 * ranked[1][0]:
-                normal, decided = ranked[0][1], how
-                break
+    elif normal is not None:
+        decided = how
     if normal is None:
         everybody = tuple(sorted(signature))
         return Mismatch(comm, seq, aspect, everybody, (), "tie", enq, done)
     even = tuple(by_signature[normal])
     odd = tuple(sorted(r for s, ranks in by_signature.items() if s != normal for r in ranks))
-    return Mismatch(comm, seq, aspect, odd, even, decided, enq, done, _shift(folded, comm, seq, odd, even))
+    shift = _shift(folded, comm, seq, odd, even)
+    return Mismatch(comm, seq, aspect, odd, even, decided, enq, done, usual == normal, shift)
+
+
+def _by_custom(
+    facts: Facts, folded: pl.DataFrame, comm: int, seq: int, signatures: Sequence[tuple[Any, ...]]
+) -> tuple[tuple[Any, ...] | None, str]:
+    """Return the signature that is customary at this place, and whether sister groups or history say so."""
+    width = len(signatures[0])
+    for how, counts in (
+        ("sisters", _sisters(facts, folded, comm, seq, width)),
+        ("history", _history(folded, comm, seq, width)),
+    ):
+        ranked = sorted(((counts.get(s, 0), s) for s in signatures), key=lambda t: (-t[0], str(t[1])))
+        if ranked[0][0] > 0 and ranked[0][0] > 2 * ranked[1][0]:
+            return ranked[0][1], how
+    return None, ""
 
 
 def _seen(frame: pl.DataFrame, width: int) -> Counter[tuple[Any, ...]]:

@@ -90,7 +90,7 @@ def _tokens(facts: Facts, matched: Matched) -> pl.DataFrame:
         {"comm": list(facts.groups), "role": [names[_role(facts, c)] for c in facts.groups]},
         schema={"comm": pl.Int32, "role": pl.Int32},
     )
-    columns = ["rank", "record", "comm", "seq", "kind", "stack"]
+    columns = ["rank", "record", "comm", "seq", "kind", "enq"]
     calls = matched.calls.select(*columns, way=pl.lit(0, dtype=pl.Int32))
     pairs = matched.pairs.select(*columns, way=(pl.col("peer") - pl.col("rank")).sign().fill_null(0).cast(pl.Int32))
     return (
@@ -144,6 +144,37 @@ def _compare(facts: Facts, tokens: pl.DataFrame, comm: int, anchors: Mapping[int
         if len(ranks) > 1:
             found += _part(facts, comm, {r: paths[r] for r in ranks}, history)
     return found
+
+
+def first_missing(facts: Facts, matched: Matched, ranks: Iterable[int]) -> dict[int, tuple[int, str]]:
+    """Return when a twin issued the operation that each of `ranks` has not come to: (ns on the twin's clock, words).
+
+    Of several ranks that are all behind, the one that was due first is where it began: what its followers miss they
+    miss because of it. Ranks that no twin is ahead of are left out.
+    """
+    wanted = sorted(set(ranks))
+    full = [r for r, d in facts.dumps.items() if not d.only_active]
+    tokens = _tokens(facts, matched)
+    due: dict[int, tuple[int, str]] = {}
+    comms = [g.comm for g in facts.groups.values() if g.kind != "pp" and set(g.members) & set(wanted)]
+    anchors = _anchors(facts, matched, comms, full)
+    for comm in comms:
+        mine = {
+            int(r): int(rec) for r, rec in anchors.filter(pl.col("comm") == comm).select("rank", "record").iter_rows()
+        }
+        paths = {r: tokens.filter((pl.col("rank") == r) & (pl.col("record") > rec)) for r, rec in mine.items()}
+        for rank in wanted:
+            if rank not in paths:
+                continue
+            own = paths[rank]["token"].to_list()
+            for twin, path in paths.items():
+                theirs = path["token"].to_list()
+                if twin == rank or len(theirs) <= len(own) or theirs[: len(own)] != own:
+                    continue
+                step = path.row(len(own), named=True)
+                if step["enq"] is not None and (rank not in due or step["enq"] < due[rank][0]):
+                    due[rank] = (step["enq"], f"{step['kind']} {step['seq']}")
+    return due
 
 
 def _part(

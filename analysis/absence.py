@@ -1,0 +1,201 @@
+"""Signs of life: what logs, exit codes and the launcher say about a rank that is not where it should be.
+
+A rank that complains is usually a victim: "connection closed by peer", a timeout, an abort by the watchdog all mean
+that somebody else stopped. Those lines are kept apart from a rank's own errors.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from mycroft.analysis.claims import Claim, Ref
+from mycroft.analysis.facts import Event, Facts
+
+# An error about communication says that the other end is gone or late: it does not accuse the rank that prints it.
+COMMUNICATION: Final = re.compile(
+    r"closed by peer|reset by peer|connection (refused|aborted|was likely closed)|broken pipe|timed? ?out|timeout|"
+    r"gloo|nccl|c10d|processgroup|distbackenderror|diststoreerror|distnetworkerror|tcpstore|socket|watchdog|"
+    r"unbound_buffer|collective|rendezvous|sigterm|signalexception|received death signal",
+    re.IGNORECASE,
+)
+# What a communication library prints when the sizes of two ends disagree: the printing process is the receiver.
+SIZE_COMPLAINT: Final = re.compile(
+    r"received data size doesn't match|enforce fail .*preamble|mismatch in your code", re.I
+)
+FATAL_SIGNALS: Final[Mapping[int, str]] = {
+    -9: "SIGKILL",
+    -11: "SIGSEGV",
+    -7: "SIGBUS",
+    -4: "SIGILL",
+    -8: "SIGFPE",
+}
+# A process that is asked to stop, or that its own watchdog aborts, is a victim.
+SOFT_SIGNALS: Final[Mapping[int, str]] = {-6: "SIGABRT", -15: "SIGTERM", -2: "SIGINT", -1: "SIGHUP"}
+
+
+def signal_of(code: int | None) -> int | None:
+    """Return the signal (negative) behind an exit code; shells and containers write 128 + signal."""
+    if code is None:
+        return None
+    if code < 0:
+        return code
+    return 128 - code if 128 < code < 160 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """What is known of one rank's process. None: no source says anything of the kind."""
+
+    rank: int
+    killed: Event | None = None
+    exit: Event | None = None
+    finished: Event | None = None
+    own_error: Event | None = None
+    victim_error: Event | None = None
+    size_complaint: Event | None = None
+    out_of_memory: Event | None = None
+    alive: Event | None = None
+    dump_written: Event | None = None
+    log_end: Event | None = None
+    last_ts: int | None = None
+
+    @property
+    def ended_well(self) -> bool:
+        """Say whether it finished its work: it says so, or left with exit code 0."""
+        return self.finished is not None or (self.exit is not None and self.exit.code == 0)
+
+    @property
+    def spoke_at_the_end(self) -> bool:
+        """Say whether anything explains why its log ends."""
+        return any((self.finished, self.own_error, self.victim_error, self.dump_written, self.size_complaint))
+
+
+def lives(facts: Facts) -> dict[int, Life]:
+    """Return the signs of life of every rank that any event speaks of."""
+    found: dict[int, dict[str, Event]] = defaultdict(dict)
+    last: dict[int, int] = {}
+    for event in facts.events:
+        if event.rank is None:
+            continue
+        role = _role(event)
+        if role is not None:
+            kept = found[event.rank].setdefault(role, event)
+            if _earlier(event, kept):
+                found[event.rank][role] = event
+        else:
+            found[event.rank]
+        if event.ts is not None:
+            last[event.rank] = max(last.get(event.rank, event.ts), event.ts)
+    for rank, ts in facts.steps.select("rank", "ts").iter_rows():
+        if ts is not None:
+            last[rank] = max(last.get(rank, ts), ts)
+            found[rank]
+    return {rank: Life(rank=rank, last_ts=last.get(rank), **signs) for rank, signs in sorted(found.items())}
+
+
+def _earlier(a: Event, b: Event) -> bool:
+    if a.ts is None or b.ts is None:
+        return False
+    return a.ts < b.ts
+
+
+def _role(event: Event) -> str | None:
+    """Return which sign of life an event is."""
+    text = f"{event.name} {event.text}"
+    if event.kind in ("alive", "finished", "dump_written", "log_end"):
+        return event.kind
+    if event.kind in ("exit", "launcher_failure", "signal", "pod_state"):
+        if event.name == "dataloader_worker":
+            return "own_error"
+        signal = signal_of(event.code)
+        if signal in FATAL_SIGNALS:
+            return "killed"
+        return "exit" if event.kind != "pod_state" and signal != -15 else None
+    if event.kind in ("out_of_memory", "oom_kill"):
+        return "out_of_memory"
+    if event.kind in ("connection_closed", "store_error", "watchdog_timeout", "nccl_error", "nccl_abort"):
+        return "size_complaint" if SIZE_COMPLAINT.search(text) else "victim_error"
+    if event.kind == "fingerprint_mismatch":
+        return "size_complaint"
+    if event.kind in ("exception", "cuda_error"):
+        if SIZE_COMPLAINT.search(text):
+            return "size_complaint"
+        return "victim_error" if COMMUNICATION.search(text) else "own_error"
+    return None
+
+
+def life_claims(facts: Facts, found: Mapping[int, Life]) -> tuple[Claim, ...]:
+    """Turn the signs of life into claims. Victims' lines become no claims against those who print them."""
+    claims: list[Claim] = []
+    complainers = [r for r, life in found.items() if life.victim_error is not None]
+    for rank, life in found.items():
+        claims += _endings(facts, rank, life)
+        gone = rank not in facts.dumps and bool(facts.dumps)
+        if gone and life.alive is not None and life.killed is None and life.exit is None and not life.ended_well:
+            text = f"rank {rank} was alive and wrote no dump, as every running process did"
+            claims.append(Claim("snapshot", "stopped", (rank,), "strong", text, (_ref(text, life.alive),)))
+        elif life.log_end is not None and not life.spoke_at_the_end and len(complainers) > 1 and life.alive is None:
+            text = f"the log of rank {rank} stops without an error, while {len(complainers)} ranks report one"
+            claims.append(Claim("logs", "silent", (rank,), "strong", text, (_ref(text, life.log_end),), life.last_ts))
+            shown = found[complainers[0]].victim_error
+            text = f"rank {complainers[0]} lost its connection to a peer"
+            if shown is not None and re.search(r"closed|reset", f"{shown.name} {shown.text}"):
+                claims.append(Claim("logs", "closed_by", (rank,), "weak", text, (_ref(text, shown),), shown.ts))
+    return tuple(claims)
+
+
+def _endings(facts: Facts, rank: int, life: Life) -> list[Claim]:
+    claims: list[Claim] = []
+    if life.out_of_memory is not None:
+        text = f"rank {rank} ran out of memory"
+        claims.append(
+            Claim(
+                "logs",
+                "out_of_memory",
+                (rank,),
+                "proof",
+                text,
+                (_ref(text, life.out_of_memory),),
+                life.out_of_memory.ts,
+            )
+        )
+    if life.killed is not None:
+        name = FATAL_SIGNALS[signal_of(life.killed.code) or -9]
+        text = f"rank {rank} was ended by {name}"
+        claims.append(
+            Claim("launcher", "killed", (rank,), "proof", text, (_ref(text, life.killed),), life.killed.ts, detail=name)
+        )
+    if life.own_error is not None:
+        what = life.own_error.name or "an exception"
+        text = f"rank {rank} raised {what}" + (f": {_short(life.own_error.text)}" if life.own_error.text else "")
+        claims.append(
+            Claim(
+                "logs",
+                "exception",
+                (rank,),
+                "strong",
+                text,
+                (_ref(text, life.own_error),),
+                life.own_error.ts,
+                detail=what,
+            )
+        )
+    if life.ended_well:
+        event = life.finished or life.exit
+        text = f"rank {rank} finished normally"
+        if event is not None:
+            claims.append(Claim("logs", "finished", (rank,), "strong", text, (_ref(text, event),), event.ts))
+    return claims
+
+
+def _short(text: str) -> str:
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return text if len(text) <= 120 else text[:119] + "…"
+
+
+def _ref(text: str, event: Event) -> Ref:
+    return Ref(text, event.file, event.line, "events", (("rank", event.rank), ("kind", event.kind)), "logs")

@@ -1,0 +1,109 @@
+"""What a source says about somebody: the currency in which sources vote.
+
+A claim never names a class of fault by itself; `classes.py` turns the claims about one suspect into a category. Later
+sources (NCCL logs, RAS, Xid, counters) add kinds here and rules there; nothing else has to know them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+Strength = Literal["proof", "strong", "weak"]
+"""`proof`: cannot be otherwise if the source is right. `strong`: a person would act on it. `weak`: a hint."""
+
+# Every kind of claim, with what it says. The keys are the vocabulary of the rules in `classes.py`.
+KINDS: Final[dict[str, str]] = {
+    "absent": "did not enter an operation that others wait in",
+    "no_dump": "left no dump although others did",
+    "dumps_of_all_others": "is the only one without a dump, although a stuck process still writes one",
+    "crossed_groups": "waits in one of two groups with equal members, the others in the other",
+    "device_behind": "did not finish an operation that all others finished",
+    "device_not_started": "issued an operation that its device has not started, while others' devices have",
+    "stuck_in": "is in an operation that everybody entered and nobody finishes",
+    "odd_type": "issued another operation than the others at the same sequence number",
+    "odd_size": "passed another size than the others",
+    "odd_dtype": "passed another dtype than the others",
+    "alone": "waits alone in an operation that nobody else entered, while they wait for it elsewhere",
+    "left_path": "left the sequence of operations of its twins",
+    "swapped": "issued the operations of two groups in the opposite order",
+    "killed": "was ended by a signal",
+    "out_of_memory": "ran out of memory",
+    "exception": "ended by an exception of its own",
+    "exited": "ended with an exit code of its own",
+    "finished": "finished normally while others wait",
+    "silent": "stopped writing without a last word",
+    "closed_by": "its peers saw its connection close",
+    "stopped": "is alive and does not run",
+    "in_dataloader": "is in its data loader",
+    "in_checkpoint": "is in its checkpoint code",
+    "in_evaluation": "is in evaluation code",
+    "in_exception": "is on its way out after an exception",
+    "in_code": "is in its own code",
+    "waits_elsewhere": "is itself in an operation",
+    "odd_place": "is not where the ranks of the same role are",
+    "late": "arrives last, again and again",
+    "late_input": "is late by a constant extra period that does not depend on the work",
+    "slow_operations": "every operation of the group is slow although all arrive on time",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Ref:
+    """Where a claim can be opened: a line of a file, or rows of a table."""
+
+    claim: str
+    file: int | None = None
+    line: int | None = None
+    table: str | None = None
+    key: tuple[tuple[str, Any], ...] = ()
+    source: str = "dumps"
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """One source's word on some ranks, hosts or devices. `since` is ns UTC where the source has a time."""
+
+    source: str
+    kind: str
+    ranks: tuple[int, ...]
+    strength: Strength
+    text: str
+    refs: tuple[Ref, ...] = ()
+    since: int | None = None
+    hosts: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspicion:
+    """One fault as the rules see it: who, in what operation, on which grounds; not yet a finding.
+
+    `doubts` are reasons against full confidence, each with the level it allows at most. `one_of`: the evidence fits
+    each of `ranks` alone.
+    """
+
+    rule: str
+    ranks: tuple[int, ...]
+    claims: tuple[Claim, ...]
+    one_of: bool = False
+    comm: int | None = None
+    seq: int | None = None
+    op: str = ""
+    missing: tuple[int, ...] = ()
+    waiting: tuple[int, ...] = ()
+    sink: int | None = None
+    """Index of the sink of the graph that it explains, for the chain."""
+    since: int | None = None
+    doubts: tuple[tuple[str, str], ...] = ()
+    passed_over: tuple[tuple[str, tuple[int, ...], str], ...] = field(default=())
+    """Other explanations: (category, ranks, why it was rejected)."""
+
+    def has(self, *kinds: str) -> bool:
+        """Say whether any claim is of one of these kinds."""
+        return any(c.kind in kinds for c in self.claims)
+
+    def first(self, *kinds: str) -> Claim | None:
+        """Return the first claim of one of these kinds."""
+        return next((c for c in self.claims if c.kind in kinds), None)

@@ -1,0 +1,137 @@
+"""`diagnose`: the store in, the verdict out.
+
+facts -> matching -> wait-for graph, mismatches, places, signs of life -> suspicions -> findings -> verdict
+"""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+from mycroft.analysis.absence import life_claims, lives
+from mycroft.analysis.config import DEFAULTS, Thresholds
+from mycroft.analysis.culprits import Case, blame, count_words
+from mycroft.analysis.facts import Facts, Frames, read_facts
+from mycroft.analysis.findings import compose
+from mycroft.analysis.liveness import judge
+from mycroft.analysis.matching import match
+from mycroft.analysis.mismatch import find_mismatches
+from mycroft.analysis.stacks import places
+from mycroft.analysis.verdict import RULES_VERSION, EvidenceSummary, Finding, Status, Unknown, Verdict
+from mycroft.analysis.waitgraph import build
+
+
+def diagnose(store: Frames, *, limits: Thresholds = DEFAULTS) -> Verdict:
+    """Return who stalls or slows the job, why, how sure that is and what to do next.
+
+    Depends on the evidence alone: equal evidence gives equal bytes, whatever the order of files.
+    """
+    facts = read_facts(store)
+    case = build_case(facts, limits=limits)
+    findings = _findings(case)
+    status, summary = _headline(case, findings)
+    return Verdict(
+        engine=f"{_version()}/{RULES_VERSION}",
+        evidence=EvidenceSummary(
+            digest=facts.meta.get("digest", ""),
+            files=len(facts.files),
+            formats=dict(facts.formats),
+            ranks_expected=len(facts.expected) if facts.world_known else None,
+            ranks_seen=len(facts.dumps) or len(facts.ranks),
+            unread=tuple({"file": path, "why": why} for path, why in facts.unread),
+        ),
+        status=status,
+        summary=summary,
+        findings=findings,
+        unknown=_unknown(case, findings),
+    )
+
+
+def build_case(facts: Facts, *, limits: Thresholds = DEFAULTS) -> Case:
+    """Derive everything that the rules look at."""
+    matched = match(facts)
+    where = places(facts)
+    graph = build(facts, matched, where)
+    found = lives(facts)
+    return Case(
+        facts=facts,
+        matched=matched,
+        places=where,
+        graph=graph,
+        lives=found,
+        signs=life_claims(facts, found),
+        mismatches=find_mismatches(facts, matched),
+        liveness=judge(facts, matched, where, found, graph.waiting, limits),
+        limits=limits,
+    )
+
+
+def _findings(case: Case) -> tuple[Finding, ...]:
+    if case.graph.waiting and case.liveness.state == "in_flight":
+        return ()
+    return compose(case, blame(case))
+
+
+def _headline(case: Case, findings: tuple[Finding, ...]) -> tuple[Status, str]:
+    if findings:
+        first = findings[0]
+        more = f" ({len(findings) - 1} more findings.)" if len(findings) > 1 else ""
+        return first.status, first.summary + more
+    why_not = _why_not_healthy(case)
+    if why_not:
+        return "cannot_tell", f"Cannot tell: {why_not}."
+    ranks = len(case.facts.dumps) or len(case.facts.ranks)
+    return "healthy", f"Healthy: {ranks} ranks, no rank waits for another, nothing failed."
+
+
+def _why_not_healthy(case: Case) -> str:
+    """Return what keeps a case without findings from being called healthy; empty: nothing does."""
+    facts = case.facts
+    if not facts.dumps and not case.lives:
+        return "there is no dump, log or stack of any rank"
+    if case.graph.waiting and case.liveness.state != "in_flight":
+        return f"{count_words(case.graph.waiting)} wait, and the evidence does not show for whom"
+    failed = [r for r, life in case.lives.items() if life.victim_error is not None or life.size_complaint is not None]
+    if failed:
+        return f"{count_words(failed)} report a lost connection or a timeout, and nothing shows who stopped"
+    lost = [r for r in facts.without_dump() if not ((life := case.lives.get(r)) is not None and life.ended_well)]
+    eventless = any(not d.has_events for d in facts.dumps.values())
+    if lost and eventless:
+        return (
+            f"{count_words(lost)} left no dump, and this recorder does not tell a failed operation from a finished one"
+        )
+    return ""
+
+
+def _unknown(case: Case, findings: tuple[Finding, ...]) -> tuple[Unknown, ...]:
+    """Return what the evidence does not show, and what would decide it."""
+    facts = case.facts
+    found: list[Unknown] = []
+    lost = facts.without_dump()
+    if lost:
+        what = f"{count_words(lost)} left no dump"
+        found.append(Unknown(what, f"Flight Recorder dump, log or exit code of {count_words(lost)}"))
+    unsure = [f for f in findings if f.confidence != "high"]
+    if unsure and not facts.stacks:
+        ranks = count_words(unsure[0].root_cause.ranks)
+        found.append(Unknown("no stacks were collected", f"py-spy dump of {ranks}, taken while it hangs"))
+    if any(f.category == "unknown" for f in findings) and not any(d.has_timing for d in facts.dumps.values()):
+        found.append(
+            Unknown(
+                "whose device had not started", "dumps with TORCH_NCCL_ENABLE_TIMING=1, or the kernel log of the hosts"
+            )
+        )
+    if case.graph.waiting and case.liveness.state == "unknown":
+        found.append(
+            Unknown("how long the ranks had been waiting", "the logs of the ranks, or a second dump a minute later")
+        )
+    unseen = [g for g in facts.groups.values() if g.unseen]
+    for group in sorted(unseen, key=lambda g: g.key)[:4]:
+        found.append(Unknown(f"{group.unseen} members of {group.title}", "a topology file, or the dumps of all ranks"))
+    return tuple(found)
+
+
+def _version() -> str:
+    try:
+        return metadata.version("mycroft-trace")
+    except metadata.PackageNotFoundError:
+        return "unknown"
