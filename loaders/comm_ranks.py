@@ -82,6 +82,11 @@ class CommRanks:
         self._at_least = max(self._at_least, rank + 1)
         self._world = self._ranks = None
 
+    def at_least(self, size: int) -> None:
+        """Note that the job has at least `size` ranks, whoever they are."""
+        self._at_least = max(self._at_least, size)
+        self._world = self._ranks = None
+
     def world(self) -> tuple[str, ...]:
         """Return the names of the communicators that hold everybody; empty where none is sure."""
         if self._world is None:
@@ -182,6 +187,7 @@ class CommRanks:
     def tell(self, context: LoadContext, reason: str) -> None:
         """Hand the hosts and processes of the ranks that are certain to the trace."""
         for name in self.world():
+            context.job(world_size=self._comms[name].size)
             for rank, (host, pid) in sorted(self._comms[name].ranks.items()):
                 if host and rank not in self._comms[name].conflicts:
                     context.rank(rank, host=host, pid=pid, reason=reason)

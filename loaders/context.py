@@ -17,6 +17,7 @@ import polars as pl
 from mycroft.errors import MycroftError
 from mycroft.loaders import schema
 from mycroft.loaders.groups import Claim, Group, GroupRegistry, world_size
+from mycroft.loaders.identity import IdentityResolver
 from mycroft.loaders.store import StoreWriter
 
 _SCHEMAS: Final = {table.name: schema.polars_schema(table) for table in schema.TABLES}
@@ -53,6 +54,7 @@ class TraceContext:
     def __init__(self, spill: Path, *, buffer_bytes: int = 1 << 30) -> None:
         """Rows beyond `buffer_bytes` (as held in memory) are parked in the folder `spill` until the end."""
         self._groups = GroupRegistry()
+        self._identity = IdentityResolver()
         self._hosts: dict[str, int] = {}
         self._stacks: dict[int, list[str]] = {}
         self._ranks: dict[int, dict[str, int | str]] = {}
@@ -126,6 +128,7 @@ class TraceContext:
         if frame.is_empty():
             return
         ready = conform(table, frame)
+        self._identity.see(table, ready)
         self._buffers.setdefault(table, []).append(ready)
         self._buffered += int(ready.estimated_size())
         while self._buffered > self._buffer_bytes:
@@ -145,6 +148,8 @@ class TraceContext:
 
     def write(self, writer: StoreWriter, *, files: pl.DataFrame, meta: dict[str, str]) -> int | None:
         """Give everything its final number and write all tables; return the world size, None where unknown."""
+        paths = dict(files.select("file_id", "path").iter_rows())
+        self._identity.solve(self, hosts=list(self._hosts), ranks=self._ranks, files=paths)
         groups, comm_map = self._groups.resolve()
         host_names = sorted(self._hosts)
         host_number = {name: i for i, name in enumerate(host_names)}
@@ -166,12 +171,14 @@ class TraceContext:
             parts += self._parts.pop(table.name)
             frames = []
         for path in parts:
-            writer.append(table.name, _sorted(table, _renumbered(pl.read_ipc(path), maps)))
+            writer.append(
+                table.name, _sorted(table, _renumbered(self._identity.apply(table.name, pl.read_ipc(path)), maps))
+            )
             path.unlink()
         if frames:
             whole = pl.concat(frames, how="diagonal") if len(frames) > 1 else frames[0]
             frames.clear()
-            writer.append(table.name, _sorted(table, _renumbered(whole, maps)))
+            writer.append(table.name, _sorted(table, _renumbered(self._identity.apply(table.name, whole), maps)))
         if len(parts) > 1:
             writer.sort(table.name)
 

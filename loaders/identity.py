@@ -1,0 +1,508 @@
+"""Who is who: rank, host, process, pod, GPU, NIC and rank inside a group, joined from whatever the sources say.
+
+Loaders write what their source knows: a process id, a PCI address, a rank inside a communicator. When everything has
+been read, the resolver joins these with what other sources said, fills in the rank of events and stacks that name
+only a process or a device, and turns the ranks of edges into global ones. Every join is a claim with its reason; what
+fits more than one is left open and marked.
+
+How ranks are found, the sure ways first:
+
+1. a source says rank and process in one breath (a launcher's summary, a prefix with the rank before an NCCL line);
+2. NCCL's init line, RAS and profilers give a process its rank inside a communicator; the greatest communicator that
+   holds every process is the world, and its ranks are the global ones (`comm_ranks`);
+3. a device belongs to the rank whose init line named it: by host and PCI address, or by the index the driver gives;
+4. a process id without a host belongs to the rank that has it, if only one rank of the job has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol, TypeVar
+
+import polars as pl
+
+from mycroft.loaders.comm_ranks import CommRanks
+
+DEVICE_KINDS: Final = ("xid", "gpu_state", "pcie_error", "pcie_state")
+# Their ranks are not the job's, or they are about something that is no rank.
+_NOT_A_RANK: Final = ("bench_row", "ras_comm", "nic_counter", "nic_state", "unparsed")
+_FACT_KINDS: Final = ("comm_init", "nccl_abort", "identity", "ras_member", "ras_comm", "pod_state")
+_IPV4: Final = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
+_COLUMNS: Final = (
+    "kind",
+    "name",
+    "rank",
+    "comm_rank",
+    "local_rank",
+    "host_id",
+    "pid",
+    "value",
+    "code",
+    "seq",
+    "group_name",
+    "device",
+    "peer",
+    "detail",
+    "file_id",
+    "line",
+)
+_MAX_FACTS: Final = 4_000_000
+
+
+class Names(Protocol):
+    """What the resolver asks of the context of a load."""
+
+    def comm(
+        self,
+        name: str,
+        *,
+        ranks: Sequence[int] | None = None,
+        desc: str | None = None,
+        hash_: int | None = None,
+        backend: str | None = None,
+        source: str = "dump",
+        of_rank: int | None = None,
+    ) -> int:
+        """Return the provisional id of a communicator."""
+        ...
+
+    def host(self, name: str) -> int:
+        """Return the provisional id of a host."""
+        ...
+
+    def rank(self, rank: int, **facts: int | str | None) -> None:
+        """Add what is known of a rank."""
+        ...
+
+    def job(self, **facts: int | str | None) -> None:
+        """Add what is known of the job."""
+        ...
+
+
+_K = TypeVar("_K")
+Row = dict[str, Any]
+Process = tuple[str, int]
+
+
+@dataclass(slots=True)
+class _Joins:
+    """What was found, ready to be looked up; hosts by provisional id."""
+
+    by_process: dict[tuple[int, int], int] = field(default_factory=lambda: dict[tuple[int, int], int]())
+    by_pid: dict[int, int] = field(default_factory=lambda: dict[int, int]())
+    by_device: dict[tuple[int, str], int] = field(default_factory=lambda: dict[tuple[int, str], int]())
+    by_local: dict[tuple[int, int], int] = field(default_factory=lambda: dict[tuple[int, int], int]())
+    by_member: dict[tuple[str, int], int] = field(default_factory=lambda: dict[tuple[str, int], int]())
+    host_of_file: dict[int, int] = field(default_factory=lambda: dict[int, int]())
+    by_comm: dict[tuple[int, int], int] = field(default_factory=lambda: dict[tuple[int, int], int]())
+
+
+class IdentityResolver:
+    """Collects claims while rows arrive; `solve` joins them; `apply` completes the rows."""
+
+    def __init__(self) -> None:
+        self._facts: list[pl.DataFrame] = []
+        self._rows = 0
+        self._told: list[pl.DataFrame] = []
+        self._comm_names: dict[str, set[int]] = defaultdict(set)
+        self._joins = _Joins()
+
+    # -- while rows arrive ---------------------------------------------------------------------------------------
+
+    def see(self, table: str, frame: pl.DataFrame) -> None:
+        """Take what rows of `table` say of identities; host and communicator ids are provisional."""
+        if table != "events" or self._rows >= _MAX_FACTS:
+            return
+        columns = [name for name in _COLUMNS if name in frame.columns]
+        facts = frame.lazy().select(columns).filter(pl.col("kind").is_in(_FACT_KINDS)).collect()
+        if facts.height:
+            self._facts.append(facts)
+            self._rows += facts.height
+        if {"rank", "pid", "host_id"} <= set(frame.columns):
+            said = frame.select("rank", "pid", "host_id").drop_nulls().unique()
+            if said.height:
+                self._told.append(said)
+                self._rows += said.height
+        if "comm_id" in frame.columns and "group_name" in frame.columns:
+            named = frame.select("comm_id", "group_name").drop_nulls().unique()
+            for comm, name in named.iter_rows():
+                self._comm_names[name].add(comm)
+
+    # -- when all have arrived -----------------------------------------------------------------------------------
+
+    def solve(
+        self,
+        context: Names,
+        *,
+        hosts: Sequence[str],
+        ranks: Mapping[int, Mapping[str, int | str]],
+        files: Mapping[int, str],
+    ) -> None:
+        """Join everything.
+
+        Args:
+            context: takes communicators with their members and facts of ranks.
+            hosts: names of hosts; the position is the provisional id.
+            ranks: what loaders said of ranks themselves: `host`, `pid`, `local_rank`.
+            files: names of files by id.
+        """
+        facts = _rows_of(self._facts)
+        self._facts.clear()
+        machines = _Machines(hosts, facts)
+        members = CommRanks()
+        for rank, said in ranks.items():
+            host, pid = said.get("host"), said.get("pid")
+            if isinstance(host, str) and isinstance(pid, int):
+                members.told((machines.one(host), pid), rank)
+        for row in _rows_of(self._told):
+            members.told((machines.of(row["host_id"]), row["pid"]), row["rank"])
+        self._told.clear()
+        if ranks:
+            members.at_least(max(ranks) + 1)
+        _see_members(members, machines, facts)
+        solved = members.ranks()
+        for name in members.world():
+            context.job(world_size=len(members.members(name) or ()) or None)
+        self._tell(context, machines, members, facts)
+        self._joins = self._index(machines, members, solved, facts, ranks, files, hosts)
+        for name in members.names():
+            for comm in self._comm_names.get(name, ()):
+                inside = members.members(name)
+                if inside is not None:
+                    self._joins.by_comm.update({(comm, i): rank for i, rank in enumerate(inside)})
+            members.comm_id(context, name)
+
+    def _tell(self, context: Names, machines: _Machines, members: CommRanks, facts: Sequence[Row]) -> None:
+        """Write what is known of each rank, with the line that says so."""
+        networks: dict[Process, list[str]] = defaultdict(list)
+        addresses: dict[Process, set[str]] = defaultdict(set)
+        for row in facts:
+            if row["kind"] != "identity" or row["pid"] is None:
+                continue
+            process = (machines.of(row["host_id"]), row["pid"])
+            if row["name"] == "nic" and row["device"] and row["device"] not in networks[process]:
+                networks[process].append(row["device"])
+            elif row["name"] == "address" and row["detail"] == "bootstrap" and row["peer"]:
+                addresses[process].add(row["peer"])
+        done: set[tuple[int, int]] = set()
+        for row in facts:
+            if row["pid"] is None or row["kind"] not in ("comm_init", "ras_member", "identity"):
+                continue
+            process = (machines.of(row["host_id"]), row["pid"])
+            rank = members.rank_of(process)
+            if rank is None:
+                continue
+            origin = {"file_id": row["file_id"], "line": row["line"]}
+            if row["kind"] == "identity":
+                if row["name"] == "local_rank" and row["local_rank"] is not None:
+                    context.rank(rank, local_rank=row["local_rank"], reason="NCCL's layout line", **origin)
+                continue
+            first = (rank, row["pid"]) not in done
+            bus = row["device"] if row["kind"] == "comm_init" else None
+            if not first and not bus:
+                continue
+            done.add((rank, row["pid"]))
+            why = "rank in NCCL's world communicator" if row["kind"] == "comm_init" else "member listed by NCCL RAS"
+            host = machines.name(row["host_id"])
+            context.rank(
+                rank,
+                host=host,
+                pid=row["pid"],
+                gpu=bus or row["device"],
+                bus_id=bus,
+                uuid=machines.uuid(row["host_id"], bus),
+                pod=host if host in machines.node_of_pod else None,
+                node=machines.node_of_pod.get(host or ""),
+                nic=",".join(networks[process]) or None,
+                address=",".join(sorted(addresses[process])) or None,
+                reason=why,
+                **origin,
+            )
+
+    def _index(
+        self,
+        machines: _Machines,
+        members: CommRanks,
+        solved: Mapping[Process, int],
+        facts: Sequence[Row],
+        ranks: Mapping[int, Mapping[str, int | str]],
+        files: Mapping[int, str],
+        hosts: Sequence[str],
+    ) -> _Joins:
+        joins = _Joins()
+        ids: dict[str, list[int]] = defaultdict(list)
+        for host_id, name in enumerate(hosts):
+            ids[machines.one(name)].append(host_id)
+        for (host, pid), rank in solved.items():
+            for host_id in ids.get(host, ()):
+                joins.by_process[host_id, pid] = rank
+        joins.by_pid = _single((pid, rank) for (_host, pid), rank in solved.items())
+        joins.by_device = _single(
+            ((host_id, device), rank)
+            for host, device, rank in machines.devices(members, facts)
+            for host_id in ids.get(host, ())
+        )
+        joins.by_local = _single(
+            ((host_id, local), rank)
+            for rank, said in ranks.items()
+            if isinstance(host := said.get("host"), str) and isinstance(local := said.get("local_rank"), int)
+            for host_id in ids.get(machines.one(host), ())
+        )
+        for name, comm_rank, _process in members.processes():
+            rank = members.global_rank(name, comm_rank)
+            if rank is not None:
+                joins.by_member[name, comm_rank] = rank
+        for name in members.world():
+            size = len(members.members(name) or ())
+            joins.by_member.update({(name, i): i for i in range(size)})
+        joins.host_of_file = _hosts_of_files(files, hosts)
+        return joins
+
+    # -- completing the rows -------------------------------------------------------------------------------------
+
+    def apply(self, table: str, frame: pl.DataFrame) -> pl.DataFrame:
+        """Return `frame` with host and rank filled in where they were found; edges in global ranks."""
+        if table == "edges":
+            return self._edges(frame)
+        if table == "events":
+            return self._events(frame)
+        if table == "stacks" and "pid" in frame.columns:
+            return self._stacks(frame)
+        return frame
+
+    def _events(self, frame: pl.DataFrame) -> pl.DataFrame:
+        j = self._joins
+        for name, dtype in (("host_id", pl.UInt32), ("rank", pl.UInt32), ("file_id", pl.UInt32)):
+            if name not in frame.columns:
+                frame = frame.with_columns(pl.lit(None, dtype).alias(name))
+        if j.host_of_file:
+            named = _lookup(frame, ["file_id"], {(k,): v for k, v in j.host_of_file.items()})
+            frame = frame.with_columns(pl.coalesce("host_id", named).alias("host_id"))
+        found: list[pl.Series] = []
+        have = set(frame.columns)
+        if "pid" in have:
+            found.append(_lookup(frame, ["host_id", "pid"], j.by_process))
+        if {"group_name", "comm_rank"} <= have:
+            found.append(_lookup(frame, ["group_name", "comm_rank"], j.by_member))
+        if "pid" in have:
+            alone = _lookup(frame, ["pid"], {(pid,): rank for pid, rank in j.by_pid.items()})
+            # With a host that is known not to have it, the number is another process.
+            found.append(pl.select(pl.when(frame["host_id"].is_null()).then(alone)).to_series())
+        if "local_rank" in have:
+            found.append(_lookup(frame, ["host_id", "local_rank"], j.by_local))
+        if "device" in have and "kind" in have:
+            device = _lookup(frame, ["host_id", "device"], j.by_device)
+            found.append(pl.select(pl.when(frame["kind"].is_in(DEVICE_KINDS)).then(device)).to_series())
+        if not found or "kind" not in have:
+            return frame
+        bench = pl.col("kind").is_in(_NOT_A_RANK)
+        if "name" in have:
+            bench = bench | ((pl.col("kind") == "identity") & (pl.col("name") == "bench_rank").fill_null(False))
+        return frame.with_columns(
+            pl.when(bench).then(pl.col("rank")).otherwise(pl.coalesce("rank", *found)).alias("rank")
+        )
+
+    def _stacks(self, frame: pl.DataFrame) -> pl.DataFrame:
+        if "rank" not in frame.columns:
+            frame = frame.with_columns(pl.lit(None, pl.UInt32).alias("rank"))
+        j = self._joins
+        hosts = _lookup(frame, ["file_id"], {(k,): v for k, v in j.host_of_file.items()})
+        with_host = frame.with_columns(hosts.alias("host_id"))
+        exact = _lookup(with_host, ["host_id", "pid"], j.by_process)
+        alone = _lookup(frame, ["pid"], {(pid,): rank for pid, rank in j.by_pid.items()})
+        return frame.with_columns(pl.coalesce("rank", exact, alone).alias("rank"))
+
+    def _edges(self, frame: pl.DataFrame) -> pl.DataFrame:
+        """Turn ranks inside into global ones; the two sides of an edge, and its patterns, become one row each."""
+        source = _lookup(frame, ["comm_id", "src"], self._joins.by_comm)
+        target = _lookup(frame, ["comm_id", "dst"], self._joins.by_comm)
+        keys = ["comm_id", "channel", "pattern", "src", "dst"]
+        whole = frame.with_columns(source.alias("src"), target.alias("dst")).drop_nulls(["src", "dst"])
+        if whole.is_empty():
+            return whole
+        merged = whole.group_by(keys, maintain_order=True).agg(
+            pl.col(name).drop_nulls().first() for name in ("transport", "nic", "dst_nic")
+        )
+        # A tree that runs over a connection of the ring does not name it again.
+        over = merged.group_by("comm_id", "channel", "src", "dst", maintain_order=True).agg(
+            pl.col(name).drop_nulls().first().alias(f"_{name}") for name in ("transport", "nic", "dst_nic")
+        )
+        return merged.join(over, on=["comm_id", "channel", "src", "dst"], how="left").select(
+            *keys, *(pl.coalesce(name, f"_{name}").alias(name) for name in ("transport", "nic", "dst_nic"))
+        )
+
+
+class _Machines:
+    """Hosts under their several names, and the devices in them."""
+
+    def __init__(self, hosts: Sequence[str], facts: Sequence[Row]) -> None:
+        self._hosts = hosts
+        self._same: dict[str, str] = {}
+        self.node_of_pod: dict[str, str] = {}
+        self._uuids: dict[tuple[str, str], str] = {}
+        self._indices: dict[tuple[str, str], str] = {}
+        self._join_domains()
+        self._join_addresses(facts)
+        self._find_pods(facts)
+        self._find_devices(facts)
+
+    def one(self, name: str) -> str:
+        """Return the one name that stands for a host."""
+        seen = name
+        while (other := self._same.get(seen)) is not None and other != seen:
+            seen = other
+        return seen
+
+    def name(self, host_id: int | None) -> str | None:
+        """Return the name of a provisional id."""
+        return self._hosts[host_id] if host_id is not None else None
+
+    def of(self, host_id: int | None) -> str:
+        """Return the one name of a provisional id, empty where there is none."""
+        return self.one(self._hosts[host_id]) if host_id is not None else ""
+
+    def uuid(self, host_id: int | None, bus: str | None) -> str | None:
+        """Return the uuid of a GPU that a tool printed beside its address."""
+        return self._uuids.get((self.of(host_id), bus)) if bus else None
+
+    def _join_domains(self) -> None:
+        """`gpu-7.cluster.local` is `gpu-7`, unless two domains have one."""
+        short: dict[str, set[str]] = defaultdict(set)
+        for name in self._hosts:
+            if not _IPV4.fullmatch(name):
+                short[name.partition(".")[0].lower()].add(name)
+        for head, names in short.items():
+            domains = {n.partition(".")[2].lower() for n in names if "." in n}
+            if len(names) > 1 and len(domains) <= 1:
+                first = min(names, key=lambda n: (len(n), n))
+                self._same.update({n: first for n in names if n != first})
+            del head
+
+    def _join_addresses(self, facts: Sequence[Row]) -> None:
+        """A host that is named by an address is the host whose bootstrap line gives that address."""
+        owners: dict[str, set[str]] = defaultdict(set)
+        for row in facts:
+            if row["kind"] == "identity" and row["name"] == "address" and row["peer"] and row["host_id"] is not None:
+                owners[row["peer"]].add(self.of(row["host_id"]))
+        for name in self._hosts:
+            found = owners.get(name, set()) - {name}
+            if _IPV4.fullmatch(name) and len(found) == 1:
+                self._same[name] = found.pop()
+
+    def _find_pods(self, facts: Sequence[Row]) -> None:
+        nodes: dict[str, set[str]] = defaultdict(set)
+        for row in facts:
+            if row["kind"] == "pod_state" and row["name"] and row["host_id"] is not None:
+                nodes[row["name"]].add(self.of(row["host_id"]))
+        self.node_of_pod = {pod: found.pop() for pod, found in nodes.items() if len(found) == 1 and pod not in found}
+
+    def _find_devices(self, facts: Sequence[Row]) -> None:
+        for row in facts:
+            if row["kind"] != "identity" or not row["device"]:
+                continue
+            place = (self.of(row["host_id"]), row["device"])
+            if row["name"] == "uuid" and row["detail"]:
+                self._uuids[place] = row["detail"]
+            elif row["name"] == "index" and row["code"] is not None:
+                self._indices[place[0], f"GPU {row['code']}"] = row["device"]
+
+    def devices(self, members: CommRanks, facts: Sequence[Row]) -> Iterable[tuple[str, str, int]]:
+        """Yield (host, device, rank) for every device that a rank of the job was seen to use."""
+        pairs: set[tuple[str, str, int]] = set()
+        for row in facts:
+            if row["kind"] not in ("comm_init", "ras_member") or row["pid"] is None or not row["device"]:
+                continue
+            host = self.of(row["host_id"])
+            rank = members.rank_of((host, row["pid"]))
+            if rank is None:
+                continue
+            places = [host, *([self.one(self.node_of_pod[host])] if host in self.node_of_pod else [])]
+            for place in places:
+                pairs.add((place, row["device"], rank))
+                if row["kind"] == "comm_init" and row["code"] is not None and row["code"] >= 0:
+                    pairs.add((place, f"GPU {row['code']}", rank))
+        for (host, index), bus in self._indices.items():
+            pairs |= {(h, bus, r) for h, d, r in list(pairs) if d == index and h == host}
+        # One more way to name a device: its uuid.
+        pairs |= {
+            (h, u, r) for (host, bus), u in self._uuids.items() for h, d, r in list(pairs) if (h, d) == (host, bus)
+        }
+        return sorted(pairs)
+
+
+def _see_members(members: CommRanks, machines: _Machines, facts: Sequence[Row]) -> None:
+    sizes: dict[tuple[int, int | None, str], int] = {}
+    groups: dict[tuple[int, int | None, str], str] = {}
+    for row in facts:
+        # RAS prints the size of its groups in a table and the hash of a communicator further down.
+        if row["kind"] == "ras_comm" and row["group_name"]:
+            key = (row["file_id"] or 0, row["code"], row["group_name"])
+            if row["value"]:
+                sizes[key] = int(row["value"])
+            elif row["detail"] and row["detail"].startswith("group "):
+                groups[key] = f"#{row['detail'][6:]}"
+    for row in facts:
+        if row["comm_rank"] is None or not row["group_name"]:
+            continue
+        process = (machines.of(row["host_id"]), row["pid"]) if row["pid"] is not None else None
+        if row["kind"] == "comm_init":
+            size = int(row["value"]) if row["value"] else None
+            members.see(row["group_name"], size, row["comm_rank"], process, device=row["device"])
+        elif row["kind"] == "ras_member":
+            key = (row["file_id"] or 0, row["code"], row["group_name"])
+            size = sizes.get(key) or sizes.get((*key[:2], groups.get(key, "")))
+            members.see(row["group_name"], size, row["comm_rank"], process)
+
+
+def _rows_of(frames: Sequence[pl.DataFrame]) -> list[Row]:
+    if not frames:
+        return []
+    whole = pl.concat(frames, how="diagonal").unique(maintain_order=True)
+    missing = [name for name in _COLUMNS if name not in whole.columns]
+    return whole.with_columns(pl.lit(None).alias(name) for name in missing).to_dicts()
+
+
+def _single(pairs: Iterable[tuple[_K, int]]) -> dict[_K, int]:
+    """Return the keys that have one value only."""
+    found: dict[_K, int] = {}
+    several: set[_K] = set()
+    for key, value in pairs:
+        if found.setdefault(key, value) != value:
+            several.add(key)
+    return {key: value for key, value in found.items() if key not in several}
+
+
+def _lookup(frame: pl.DataFrame, keys: Sequence[str], table: Mapping[tuple[Any, ...], int]) -> pl.Series:
+    """Return for each row the value of its keys in `table`, NULL where a key is NULL or not there."""
+    if not table or any(key not in frame.columns for key in keys):
+        return pl.Series("_found", [None] * frame.height, dtype=pl.UInt32)
+    width = len(keys)
+    rows: list[tuple[Any, ...]] = [(*key, value) for key, value in table.items()]
+    schema = {name: frame.schema[name] for name in keys} | {"_found": pl.UInt32}
+    known = pl.DataFrame(rows, schema=schema, orient="row")
+    assert known.width == width + 1, "keys and table do not fit"
+    return frame.select(keys).join(known, on=list(keys), how="left", maintain_order="left")["_found"]
+
+
+def _hosts_of_files(files: Mapping[int, str], hosts: Sequence[str]) -> dict[int, int]:
+    """Return the host whose name stands in the name of a file, as a word of its own; the longest one wins."""
+    by_name = {name.lower(): host_id for host_id, name in enumerate(hosts) if len(name) > 1}
+    if not by_name:
+        return {}
+    longest_first = sorted(by_name, key=lambda name: (-len(name), name))
+    # A name is a word of its own: at either end something that no host name would go on with.
+    words = re.compile(rf"(?<![a-z0-9])(?:{'|'.join(map(re.escape, longest_first))})(?![a-z0-9])")
+    found: dict[int, int] = {}
+    for file_id, path in files.items():
+        low = path.lower()
+        for text in (re.split(r"[/!]", low)[-1], low):
+            names = set(words.findall(text))
+            most = max((len(name) for name in names), default=0)
+            longest = [name for name in names if len(name) == most]
+            if len(longest) == 1:
+                found[file_id] = by_name[longest[0]]
+                break
+    return found
