@@ -3,6 +3,7 @@
 import { startCopying } from "./modules/copying.mjs";
 import { startDialogs } from "./modules/dialogs.mjs";
 import { startFigures } from "./modules/figures.mjs";
+import { startForms } from "./modules/forms.mjs";
 import { startNavigation } from "./modules/navigation.mjs";
 import { startTargets } from "./modules/targets.mjs";
 import { startUploads } from "./modules/upload_view.mjs";
@@ -11,5 +12,6 @@ startNavigation();
 startFigures();
 startCopying();
 startDialogs();
+startForms();
 startTargets();
 startUploads();

@@ -1,8 +1,34 @@
 """The pages of the dashboard. One module per page; the tuple is the list of what exists."""
 
-from mycroft.app.pages import traces
+from mycroft.app.pages import (
+    comm,
+    diagnosis,
+    file,
+    files,
+    host,
+    job,
+    op,
+    overview,
+    rank,
+    sql,
+    stacks,
+    traces,
+)
 from mycroft.app.pages.page import Page, PageContext
 
-PAGES: tuple[Page, ...] = (traces.PAGE,)
+PAGES: tuple[Page, ...] = (
+    traces.PAGE,
+    job.PAGE,
+    overview.PAGE,
+    diagnosis.PAGE,
+    op.PAGE,
+    rank.PAGE,
+    comm.PAGE,
+    host.PAGE,
+    stacks.PAGE,
+    files.PAGE,
+    file.PAGE,
+    sql.PAGE,
+)
 
 __all__ = ["PAGES", "Page", "PageContext"]

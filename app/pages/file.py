@@ -104,23 +104,21 @@ def entries_view(page: TracePage, file: Mapping[str, Any], line: int | None, cla
     for entry in evidence.entries_of(page.reader, file["file_id"], first=first, last=last):
         number = entry["line"]
         done = entry["state"] == "completed" or entry["retired"]
-        op = f"{entry['kind'] or 'other'} {entry['seq'] if entry['seq'] is not None else ''}".strip()
-        has_page = entry["comm"] and entry["seq"] is not None
+        seq, peer = entry["seq"], entry["peer"]
+        op: Child = f"{entry['kind'] or 'other'} {seq if seq is not None else ''}".strip()
+        if entry["comm"] and seq is not None:
+            op = link(op, page.links.op(entry["comm"], seq))
         body.append(
             html.Tr(
                 [
                     html.Td(html.A(str(number), href=f"#L{number}"), className="num"),
-                    html.Td(
-                        link(op, page.links.op(entry["comm"], entry["seq"])) if has_page else op, className="nowrap"
-                    ),
+                    html.Td(op, className="nowrap"),
                     html.Td(entry["group"] or entry["comm"] or words.UNKNOWN),
                     html.Td("finished" if done else tag(entry["state"] or words.UNKNOWN, "wait")),
                     html.Td(words.time_of(entry["enq_ns"]), className="nowrap"),
                     html.Td(html.Code(words.shorten(entry["in_sizes"] or "", 60))),
                     html.Td(entry["dtype"] or words.UNKNOWN),
-                    html.Td(
-                        "" if entry["peer"] is None else link(f"rank {entry['peer']}", page.links.rank(entry["peer"]))
-                    ),
+                    html.Td(None if peer is None else link(f"rank {peer}", page.links.rank(peer))),
                 ],
                 id=f"L{number}",
                 className="entry--claim" if number in claims else "",

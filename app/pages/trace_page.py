@@ -8,7 +8,7 @@ from typing import Any
 
 from dash import html
 
-from mycroft.app.pages import frame, links, share_dialog
+from mycroft.app.pages import frame, links, share_dialog, words
 from mycroft.app.pages.diagnosis_view import first_incident
 from mycroft.app.pages.links import TraceLinks
 from mycroft.app.pages.page import PageContext
@@ -52,7 +52,7 @@ class TracePage:
         trace = self.reader.trace
         way: list[tuple[str, str | None]] = [
             ("Traces", links.traces()),
-            (trace, self.links.overview() if crumbs else None),
+            (words.shorten(self.reader.title, 60), self.links.overview() if crumbs else None),
         ]
         can_write = self.ctx is not None and self.ctx.grant.can_write
         if not can_write:

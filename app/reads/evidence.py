@@ -5,11 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-import zstandard
-
 from mycroft.app.queries import TraceReader
-
-BLOCK_BYTES_MAX: Final = 64 * 1024 * 1024
+from mycroft.loaders.files import last_line, read_lines
 
 _FILES: Final = """
 SELECT file_id::BIGINT AS file_id, loader, path, size_bytes::BIGINT AS size_bytes, sha256, rows::BIGINT AS rows,
@@ -24,13 +21,6 @@ SELECT file_id::BIGINT AS file_id, loader, path, size_bytes::BIGINT AS size_byte
     dropped::BIGINT AS dropped, problems, rank::BIGINT AS rank
 FROM files
 WHERE file_id = ?
-"""
-_LINES_TOTAL: Final = "SELECT max(first_line + lines - 1)::BIGINT FROM file_blocks WHERE file_id = ?"
-_BLOCKS: Final = """
-SELECT first_line::BIGINT AS first_line, lines::BIGINT AS lines, size_bytes::BIGINT AS size_bytes, content
-FROM file_blocks
-WHERE file_id = ? AND first_line <= ? AND first_line + lines > ?
-ORDER BY first_line
 """
 _ENTRIES: Final = """
 SELECT
@@ -115,19 +105,14 @@ def file(reader: TraceReader, file_id: int) -> dict[str, Any] | None:
 
 
 def text_of(reader: TraceReader, file_id: int, *, first: int, last: int) -> TextWindow:
-    """Return the lines `first` to `last` (from 1) of a file, as far as the trace keeps its text."""
-    total = reader.frame(_LINES_TOTAL, [file_id]).item() or 0
-    lines: list[str] = []
-    start: int | None = None
-    for at, _, size, content in reader.frame(_BLOCKS, [file_id, last, first]).iter_rows():
-        # The store wrote the size; a block that claims more than any writer makes is not unpacked.
-        text = zstandard.ZstdDecompressor().decompress(content, max_output_size=min(size, BLOCK_BYTES_MAX))
-        start = at if start is None else start
-        lines += text.decode("utf-8", errors="replace").removesuffix("\n").split("\n")
-    if start is None:
-        return TextWindow(1, (), total)
-    low = max(first, start)
-    return TextWindow(low, tuple(lines[low - start : last - start + 1]), total)
+    """Return the lines `first` to `last` (from 1) of a file, as far as the trace keeps its text.
+
+    Lines whose text was not kept are empty.
+    """
+    with reader.store() as store:
+        total = last_line(store, file_id) or 0
+        lines = read_lines(store, file_id, first, last - first + 1)
+    return TextWindow(first, tuple(lines), total)
 
 
 def entries_of(reader: TraceReader, file_id: int, *, first: int, last: int) -> list[dict[str, Any]]:

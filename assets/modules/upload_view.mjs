@@ -167,15 +167,15 @@ function begin(files) {
 }
 
 export function startUploads() {
-  document.addEventListener("change", (event) => {
-    const input = event.target;
-    if (!(input instanceof HTMLInputElement) || input.type !== "file" || !input.closest("[data-upload]")) return;
-    begin(filesOfInput(input));
-    input.value = "";
-  });
   document.addEventListener("click", (event) => {
     const opener = event.target instanceof Element ? event.target.closest("[data-pick]") : null;
-    if (opener) document.getElementById(opener.getAttribute("data-pick"))?.click();
+    if (!opener) return;
+    const input = make("input");
+    input.type = "file";
+    input.multiple = true;
+    input.webkitdirectory = opener.getAttribute("data-pick") === "folder";
+    input.addEventListener("change", () => begin(filesOfInput(input)), { once: true });
+    input.click();
   });
   const zone = (event) => (event.target instanceof Element ? event.target.closest("[data-upload]") : null);
   document.addEventListener("dragover", (event) => {
