@@ -7,11 +7,9 @@ restarted has a world per start: they are told from two halves of one job by the
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
-
-from mycroft.loaders.base import LoadContext
+from typing import Final, Protocol
 
 # Host and process id. An empty host stands for a process of which no more is known than its file (the number).
 Process = tuple[str, int]
@@ -21,6 +19,32 @@ MAX_RANKS: Final = 1 << 20
 def hash_name(hash_: int) -> str:
     """Return the name we give to a communicator that is known by its hash only."""
     return f"0x{hash_:x}"
+
+
+class Names(Protocol):
+    """What is asked of the context of a load; `LoadContext` has it."""
+
+    def comm(
+        self,
+        name: str,
+        *,
+        ranks: Sequence[int] | None = None,
+        desc: str | None = None,
+        hash_: int | None = None,
+        backend: str | None = None,
+        source: str = "dump",
+        of_rank: int | None = None,
+    ) -> int:
+        """Return the provisional id of a communicator."""
+        ...
+
+    def rank(self, rank: int, **facts: int | str | None) -> None:
+        """Add what is known of a rank."""
+        ...
+
+    def job(self, **facts: int | str | None) -> None:
+        """Add what is known of the job."""
+        ...
 
 
 @dataclass(slots=True)
@@ -169,7 +193,7 @@ class CommRanks:
         """Return the names of all communicators that were seen."""
         return sorted(self._comms)
 
-    def comm_id(self, context: LoadContext, name: str | int, *, source: str = "log") -> int:
+    def comm_id(self, context: Names, name: str | int, *, source: str = "log") -> int:
         """Return the trace's id of a communicator, with its members where all are known."""
         key = hash_name(name) if isinstance(name, int) else name
         if key not in self._ids:
@@ -184,7 +208,7 @@ class CommRanks:
             )
         return self._ids[key]
 
-    def tell(self, context: LoadContext, reason: str) -> None:
+    def tell(self, context: Names, reason: str) -> None:
         """Hand the hosts and processes of the ranks that are certain to the trace."""
         for name in self.world():
             context.job(world_size=self._comms[name].size)

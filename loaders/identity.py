@@ -20,11 +20,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import polars as pl
 
-from mycroft.loaders.comm_ranks import CommRanks
+from mycroft.loaders.comm_ranks import CommRanks, Names
 
 DEVICE_KINDS: Final = ("xid", "gpu_state", "pcie_error", "pcie_state")
 # Their ranks are not the job's, or they are about something that is no rank.
@@ -50,36 +50,6 @@ _COLUMNS: Final = (
     "line",
 )
 _MAX_FACTS: Final = 4_000_000
-
-
-class Names(Protocol):
-    """What the resolver asks of the context of a load."""
-
-    def comm(
-        self,
-        name: str,
-        *,
-        ranks: Sequence[int] | None = None,
-        desc: str | None = None,
-        hash_: int | None = None,
-        backend: str | None = None,
-        source: str = "dump",
-        of_rank: int | None = None,
-    ) -> int:
-        """Return the provisional id of a communicator."""
-        ...
-
-    def host(self, name: str) -> int:
-        """Return the provisional id of a host."""
-        ...
-
-    def rank(self, rank: int, **facts: int | str | None) -> None:
-        """Add what is known of a rank."""
-        ...
-
-    def job(self, **facts: int | str | None) -> None:
-        """Add what is known of the job."""
-        ...
 
 
 _K = TypeVar("_K")
@@ -151,6 +121,10 @@ class IdentityResolver:
         """
         facts = _rows_of(self._facts)
         self._facts.clear()
+        host_of_file = _hosts_of_files(files, hosts)
+        for row in facts:
+            if row["host_id"] is None:
+                row["host_id"] = host_of_file.get(row["file_id"])
         machines = _Machines(hosts, facts)
         members = CommRanks()
         for rank, said in ranks.items():
@@ -167,7 +141,12 @@ class IdentityResolver:
         for name in members.world():
             context.job(world_size=len(members.members(name) or ()) or None)
         self._tell(context, machines, members, facts)
-        self._joins = self._index(machines, members, solved, facts, ranks, files, hosts)
+        by_order = _by_order(machines, solved, facts, ranks)
+        for rank, device in by_order:
+            why = "n-th rank of its host and n-th GPU of it, in order: not confirmed by a line of NCCL"
+            context.rank(rank, gpu=device.bus, bus_id=device.bus, uuid=machines.uuid_at(device), reason=why)
+        self._joins = self._index(machines, members, solved, [*by_order], facts, ranks, hosts)
+        self._joins.host_of_file = host_of_file
         for name in members.names():
             for comm in self._comm_names.get(name, ()):
                 inside = members.members(name)
@@ -227,9 +206,9 @@ class IdentityResolver:
         machines: _Machines,
         members: CommRanks,
         solved: Mapping[Process, int],
+        by_order: Sequence[tuple[int, _Device]],
         facts: Sequence[Row],
         ranks: Mapping[int, Mapping[str, int | str]],
-        files: Mapping[int, str],
         hosts: Sequence[str],
     ) -> _Joins:
         joins = _Joins()
@@ -242,7 +221,7 @@ class IdentityResolver:
         joins.by_pid = _single((pid, rank) for (_host, pid), rank in solved.items())
         joins.by_device = _single(
             ((host_id, device), rank)
-            for host, device, rank in machines.devices(members, facts)
+            for host, device, rank in machines.devices(members, facts, by_order)
             for host_id in ids.get(host, ())
         )
         joins.by_local = _single(
@@ -258,7 +237,6 @@ class IdentityResolver:
         for name in members.world():
             size = len(members.members(name) or ())
             joins.by_member.update({(name, i): i for i in range(size)})
-        joins.host_of_file = _hosts_of_files(files, hosts)
         return joins
 
     # -- completing the rows -------------------------------------------------------------------------------------
@@ -335,6 +313,15 @@ class IdentityResolver:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class _Device:
+    """A GPU of a host as a tool numbers it."""
+
+    host: str
+    index: int
+    bus: str
+
+
 class _Machines:
     """Hosts under their several names, and the devices in them."""
 
@@ -367,6 +354,17 @@ class _Machines:
     def uuid(self, host_id: int | None, bus: str | None) -> str | None:
         """Return the uuid of a GPU that a tool printed beside its address."""
         return self._uuids.get((self.of(host_id), bus)) if bus else None
+
+    def uuid_at(self, device: _Device) -> str | None:
+        """Return the uuid of a GPU."""
+        return self._uuids.get((device.host, device.bus))
+
+    def gpus(self) -> dict[str, list[_Device]]:
+        """Return the GPUs of each host that a tool has numbered, in order."""
+        found: dict[str, list[_Device]] = defaultdict(list)
+        for (host, index), bus in sorted(self._indices.items(), key=lambda item: (item[0][0], int(item[0][1][4:]))):
+            found[host].append(_Device(host, int(index[4:]), bus))
+        return found
 
     def _join_domains(self) -> None:
         """`gpu-7.cluster.local` is `gpu-7`, unless two domains have one."""
@@ -409,9 +407,11 @@ class _Machines:
             elif row["name"] == "index" and row["code"] is not None:
                 self._indices[place[0], f"GPU {row['code']}"] = row["device"]
 
-    def devices(self, members: CommRanks, facts: Sequence[Row]) -> Iterable[tuple[str, str, int]]:
-        """Yield (host, device, rank) for every device that a rank of the job was seen to use."""
-        pairs: set[tuple[str, str, int]] = set()
+    def devices(
+        self, members: CommRanks, facts: Sequence[Row], by_order: Sequence[tuple[int, _Device]]
+    ) -> Iterable[tuple[str, str, int]]:
+        """Return (host, device, rank) for every device that a rank of the job was seen to use."""
+        pairs = {(d.host, name, rank) for rank, d in by_order for name in (d.bus, f"GPU {d.index}")}
         for row in facts:
             if row["kind"] not in ("comm_init", "ras_member") or row["pid"] is None or not row["device"]:
                 continue
@@ -431,6 +431,31 @@ class _Machines:
             (h, u, r) for (host, bus), u in self._uuids.items() for h, d, r in list(pairs) if (h, d) == (host, bus)
         }
         return sorted(pairs)
+
+
+def _by_order(
+    machines: _Machines,
+    solved: Mapping[Process, int],
+    facts: Sequence[Row],
+    ranks: Mapping[int, Mapping[str, int | str]],
+) -> list[tuple[int, _Device]]:
+    """Give the ranks of a host its GPUs in order, where there are as many of one as of the other and nobody says more.
+
+    Launchers start one process per GPU in this order. A host where NCCL named a device is left alone.
+    """
+    named = {machines.of(row["host_id"]) for row in facts if row["kind"] == "comm_init" and row["device"]}
+    at: dict[str, set[int]] = defaultdict(set)
+    for rank, said in ranks.items():
+        if isinstance(host := said.get("host"), str):
+            at[machines.one(host)].add(rank)
+    for (host, _pid), rank in solved.items():
+        at[host].add(rank)
+    pairs: list[tuple[int, _Device]] = []
+    for host, gpus in machines.gpus().items():
+        here = sorted(at.get(host, ()))
+        if host not in named and len(here) == len(gpus) and here[-1] - here[0] == len(here) - 1:
+            pairs += zip(here, gpus, strict=True)
+    return pairs
 
 
 def _see_members(members: CommRanks, machines: _Machines, facts: Sequence[Row]) -> None:
