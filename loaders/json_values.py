@@ -25,6 +25,8 @@ def decode(data: bytes) -> Any:
         return msgspec.json.decode(data)
     except (msgspec.MsgspecError, RecursionError, ValueError):
         pass
+    if data.lstrip()[:1] not in (b"{", b"["):
+        return None
     try:
         return msgspec.json.decode(repaired(data))
     except (msgspec.MsgspecError, RecursionError, ValueError):
