@@ -1,12 +1,133 @@
-"""Text pasted from a terminal or a viewer: lines broken at a fixed width, put together again."""
+"""Text pasted from a terminal or a viewer: lines broken at a fixed width, put together again.
+
+A terminal breaks in the middle of words: many lines have exactly the same, greatest length, and the blank at the end
+of a piece is real. A viewer that wraps at words takes the blank away: no line is longer than a width that many nearly
+reach. Both are tried only on text in which a known message is torn. The reader keeps both readings, so a file that
+only looks broken loses nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from mycroft.loaders.text.wrappers import Peeler
 
+_GoesOn = Callable[[str, str], bool]
 
-def rejoined(lengths: Sequence[int], source: Iterator[bytes], peeler: Peeler) -> tuple[list[int], bytes] | None:
-    """Return the numbers of the first line of each joined line, and the joined text; None: nothing to join."""
-    return None
+_MAX_LINES: Final = 400_000
+_MIN_WIDTH: Final = 40
+_MAX_WIDTH: Final = 400
+_LEAST: Final = 3
+_MAX_PIECES: Final = 64
+# How far below the width a line may end that was wrapped at a word.
+_WORD: Final = 28
+
+# Messages that are long enough to be broken, by their beginnings.
+_OPENER: Final = re.compile(
+    r"ProcessGroup\w*CCL|WorkNCCL\(|\[PG |Watchdog caught|torch[./]distributed|NCCL (?:INFO|WARN)|exitcode"
+    r"|Received a dump"
+)
+# The beginnings of a message of its own; what is wrapped at words goes on until the next one.
+_START: Final = re.compile(
+    r"\s*(?:\[rank\d+\]:|\[?[IWEF](?:\d{3,4} \d\d:| \w+\.cpp)|\[\d{4}-\d\d-\d\d|\d{4}-\d\d-\d\d[ T]"
+    r"|[\w.-]+:\d+:\d+ \[|\[[a-z]+\d+\]:"
+    r"|(?:WARNING|ERROR|INFO):|srun: |Traceback|  File \"|\[\d+\]:|Root Cause|Failures:|[-=]{8,})"
+)
+_TORN_BYTES: Final = re.compile(
+    rb"Watchdog caught(?![^\n]*before timing out)|WorkNCCL\((?![^\n]*\))|detected by watchdog at(?![^\n]*completed)"
+    rb"|failed \(exitcode(?![^\n]*of )"
+)
+_TORN: Final = re.compile(
+    r"Watchdog caught(?!.*before timing out)|WorkNCCL\((?!.*\))|detected by watchdog at(?!.*completed)"
+)
+
+
+def looks_broken(lengths: Sequence[int], content: bytes) -> bool:
+    """Say cheaply whether a text may be a paste: a message is torn, or many lines have the same greatest length.
+
+    `lengths` counts the lines by their length in bytes, the last entry all longer ones.
+    """
+    if _TORN_BYTES.search(content):
+        return True
+    used = [length for length, count in enumerate(lengths) if count]
+    greatest = used[-1] if used else 0
+    return _MIN_WIDTH <= greatest <= _MAX_WIDTH and lengths[greatest] >= max(5, sum(lengths) // 10)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A line as the scanner hands it out: number in the file, text, and what its containers said."""
+
+    number: int
+    text: str
+    meta: str
+
+
+def rejoined(pieces: Sequence[Piece], peeler: Peeler) -> list[list[Piece]]:
+    """Return ways to put the lines together, the likeliest first; each line has the number of its first piece.
+
+    None of them is known to be right: the caller reads them and keeps the one that says more.
+    """
+    if not 3 <= len(pieces) <= _MAX_LINES:
+        return []
+    peeled = [_peel(peeler, piece) for piece in pieces]
+    # The prefix of a collector is put on every piece; that of the program itself is part of the text that was broken.
+    whole = [_Part(part.piece, "", part.piece.text) for part in peeled]
+    ways = (_hard(peeled), _hard(whole), _at_words(peeled), _at_words(whole))
+    found = [joined for joined in ways if joined is not None]
+    return [joined for at, joined in enumerate(found) if joined not in found[:at]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    piece: Piece
+    prefix: str
+    rest: str
+
+
+def _peel(peeler: Peeler, piece: Piece) -> _Part:
+    rest = peeler.peel(piece.text)[1]
+    at = len(piece.text) - len(rest)
+    return _Part(piece, piece.text[:at], rest) if piece.text.endswith(rest) else _Part(piece, "", piece.text)
+
+
+def _hard(parts: list[_Part]) -> list[Piece] | None:
+    lengths = Counter(len(part.rest) for part in parts)
+    width = max(lengths)
+    if not (_MIN_WIDTH <= width <= _MAX_WIDTH and lengths[width] >= _LEAST):
+        return None
+    if not any(len(part.rest) == width and _OPENER.search(part.rest) for part in parts):
+        return None
+    return _join(parts, lambda rest, after: len(rest) == width, "")
+
+
+def _at_words(parts: list[_Part]) -> list[Piece] | None:
+    if not any(_TORN.search(part.rest) for part in parts):
+        return None
+    width = max(len(part.rest) for part in parts)
+    if not _MIN_WIDTH <= width <= _MAX_WIDTH:
+        return None
+    return _join(parts, lambda rest, after: len(rest) >= width - _WORD and not _START.match(after), " ")
+
+
+def _join(parts: list[_Part], goes_on: _GoesOn, between: str) -> list[Piece] | None:
+    out: list[Piece] = []
+    at = 0
+    while at < len(parts):
+        last = at
+        while (
+            last + 1 < len(parts)
+            and last - at < _MAX_PIECES
+            and parts[last + 1].rest
+            and goes_on(parts[last].rest, parts[last + 1].rest)
+        ):
+            last += 1
+        first = parts[at]
+        text = first.prefix + between.join(part.rest for part in parts[at : last + 1])
+        out.append(Piece(first.piece.number, text, first.piece.meta))
+        at = last + 1
+    return out if len(out) < len(parts) else None

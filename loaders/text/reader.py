@@ -21,13 +21,13 @@ from mycroft.loaders.text import formats, training
 from mycroft.loaders.text.blocks import BlockWriter
 from mycroft.loaders.text.bulk import bulk_frame
 from mycroft.loaders.text.clock import Moment, Years, full_dates
-from mycroft.loaders.text.lines import Batch, Bulk, LineReader, chunks, encoding_of, is_text
+from mycroft.loaders.text.lines import REDRAWN, Batch, Bulk, LineReader, chunks, encoding_of, is_text
 from mycroft.loaders.text.matcher import BulkMatcher, Line, Matcher
-from mycroft.loaders.text.pasted import rejoined
+from mycroft.loaders.text.pasted import Piece, looks_broken, rejoined
 from mycroft.loaders.text.paths import PathFacts, path_facts
 from mycroft.loaders.text.ranks import resolve_ranks
 from mycroft.loaders.text.scope import TEXT_LIMIT, FileScope
-from mycroft.loaders.text.wrappers import Peeler, first_time, profile_of
+from mycroft.loaders.text.wrappers import BAR, Peeler, first_time, profile_of
 
 # Files up to this size are looked at line by line in Python, as long as the budget lasts: that is what gives rows
 # of kind `unparsed` and the last line of every writer of a shared console.
@@ -35,6 +35,8 @@ SMALL_BYTES: Final = 256 << 10
 SMALL_BUDGET_BYTES: Final = 32 << 20
 UNPARSED_ROWS: Final = 2_000
 TAIL_BYTES: Final = 64 << 10
+# A paste of a terminal is not longer than this.
+PASTE_BYTES: Final = 8 << 20
 
 MATCHERS: Final[tuple[Matcher | BulkMatcher, ...]] = formats.MATCHERS
 
@@ -72,6 +74,8 @@ class TextLoader:
         """Read all files; each gets a report under the name of the format that prevails in it."""
         heads = {file.file_id: _head_lines(file) for file in files}
         known = [ns for file in files for ns in full_dates("\n".join(heads[file.file_id][:400]) + "\n" + file.name)]
+        # Containers keep the full date of their lines beside the text.
+        known += [ns for file in files for ns in full_dates(file.head[:8192].decode("utf-8", "replace"))]
         years = Years(known)
         paths = {file.file_id: path_facts(file.name) for file in files}
         offsets = _rank_offsets(files, paths, heads)
@@ -159,31 +163,24 @@ class _FileReading:
         self._last_line = 0
 
     def run(self) -> None:
-        scope, report = self._scope, self._report
+        report = self._report
         encoding, mark = encoding_of(self._file.head)
         if encoding != "utf-8":
             report.problems.append(f"read as {encoding}")
         reader = LineReader(_plan(), keep_all=self._small)
         for batch in reader.batches(chunks(self._file.path, encoding, mark)):
             self._batch(batch)
-            scope.flush()
+            self._scope.flush()
         counts = reader.counts
-        if self._file.size_bytes <= 32 << 20:
-            self._pasted(reader, encoding, mark)
-        scope.close_blocks()
+        if self._file.size_bytes <= PASTE_BYTES:
+            self._pasted(reader, b"".join(chunks(self._file.path, encoding, mark)))
+        self._scope.close_blocks()
         self._finish(counts)
 
     def _batch(self, batch: Batch) -> None:
         scope = self._scope
-        for number, _, _, text, wanted, meta in batch.candidates:
-            facts, rest = scope.peeler.peel(text, meta)
-            line = Line(number, rest, facts, wanted)
-            self._line(line)
-            if self._small:
-                if not line.claimed and rest.strip() and len(self._unparsed) <= UNPARSED_ROWS:
-                    self._unparsed.append(line)
-                if facts.rank is not None and rest.strip():
-                    self._ends[facts.rank] = line
+        for number, _, flags, text, wanted, meta in batch.candidates:
+            self._candidate(number, text, wanted, meta, redrawn=bool(flags & REDRAWN))
         for bulk in batch.bulk:
             self._bulk(bulk)
         scope.event_lines.sort()  # blocks of several lines are written when they end
@@ -196,9 +193,20 @@ class _FileReading:
         # Lines arrive in order; those before the last finished block are of no more use.
         del scope.event_lines[: bisect_left(scope.event_lines, self._last_line + 1)]
 
-    def _line(self, line: Line) -> None:
+    def _candidate(self, number: int, text: str, wanted: tuple[int, ...], meta: str, *, redrawn: bool = False) -> None:
+        facts, rest = self._scope.peeler.peel(text, meta)
+        line = Line(number, rest, facts, wanted)
+        # A progress bar that was redrawn in between does not end a traceback.
+        self._line(line, in_blocks=not (redrawn and BAR.search(rest)))
+        if self._small and rest.strip():
+            if not line.claimed and len(self._unparsed) <= UNPARSED_ROWS:
+                self._unparsed.append(line)
+            if facts.rank is not None:
+                self._ends[facts.rank] = line
+
+    def _line(self, line: Line, *, in_blocks: bool = True) -> None:
         scope = self._scope
-        in_block = scope.continue_block(line)
+        in_block = in_blocks and scope.continue_block(line)
         for position in line.wanted:
             matcher = MATCHERS[position]
             # A frame of a stack that is called `collate` is not the program saying what it does.
@@ -210,11 +218,18 @@ class _FileReading:
                     scope.formats[matcher.format] += 1
         scope.passed(line)
 
-    def _bulk(self, bulk: Bulk) -> None:
+    def _bulk(self, bulk: Bulk, joined: Sequence[Piece] = ()) -> None:
         matcher = MATCHERS[bulk[0]]
         if not isinstance(matcher, BulkMatcher):
             return
         frame = bulk_frame(bulk)
+        if joined:
+            numbers: list[int] = frame["line"].to_list()
+            at = [min(line, len(joined)) - 1 for line in numbers]
+            frame = frame.with_columns(
+                pl.Series("line", [joined[i].number for i in at], pl.UInt32),
+                pl.Series("meta", [joined[i].meta for i in at], pl.String),
+            )
         found = frame.with_columns(pl.col("text").str.extract_groups(matcher.pattern).alias("_g")).unnest("_g")
         groups = [name for name in found.columns if name not in ("line", "text", "meta")]
         if not groups:
@@ -224,30 +239,47 @@ class _FileReading:
             self._scope.claimed += found.height
             self._scope.formats[matcher.format] += found.height
             matcher.handler(self._scope, found)
-            if self._small:
-                understood = set(found["line"].to_list())
-                self._unparsed = [line for line in self._unparsed if line.number not in understood]
 
-    def _pasted(self, reader: LineReader, encoding: str, mark: int) -> None:
-        """Read a hard-wrapped paste again with its lines joined; the numbers stay those of the file."""
-        joined = rejoined(reader.lengths, chunks(self._file.path, encoding, mark), self._scope.peeler)
-        if joined is None:
+    def _pasted(self, reader: LineReader, content: bytes) -> None:
+        """Read a hard-wrapped paste again with its lines joined, and keep the reading that found more.
+
+        The numbers stay those of the file.
+        """
+        if not looks_broken(reader.lengths, content):
             return
-        scope = self._scope
-        scope.close_blocks()
-        numbers, text = joined
-        again = LineReader(_plan(), keep_all=self._small, keep_blocks=False)
-        taken = {row["line"] for row in scope.pending_events()}
-        for batch in again.batches(iter((text,))):
-            for number, _, _, content, wanted, meta in batch.candidates:
-                first = numbers[min(number, len(numbers)) - 1]
-                facts, rest = scope.peeler.peel(content, meta)
-                line = Line(first, rest, facts, wanted)
-                if first not in taken:
-                    self._line(line)
-        self._report.problems.append("the lines were broken at a fixed width and have been joined")
-        understood = {row["line"] for row in scope.pending_events()}
-        self._unparsed = [line for line in self._unparsed if line.number not in understood]
+        whole = LineReader(_no_plan(), keep_all=True, keep_blocks=False)
+        found = [candidate for batch in whole.batches(iter((content,))) for candidate in batch.candidates]
+        # Of a line that was redrawn the last piece is what stood there in the end.
+        pieces = [
+            Piece(number, text, meta)
+            for at, (number, _, flags, text, _, meta) in enumerate(found)
+            if not (flags & REDRAWN and BAR.search(text) and at + 1 < len(found) and found[at + 1][0] == number)
+        ]
+        self._scope.close_blocks()
+        broken = len(pieces)
+        for joined in rejoined(pieces, self._scope.peeler):
+            self._joined(joined, broken)
+
+    def _joined(self, joined: Sequence[Piece], broken: int) -> None:
+        kept = self._scope, self._unparsed, self._ends
+        self._scope, self._unparsed, self._ends = self._scope.again(), [], {}
+        reader = LineReader(_plan(), keep_all=True, keep_blocks=False)
+        text = "\n".join(piece.text for piece in joined).encode("utf-8", "replace")
+        for batch in reader.batches(iter((text,))):
+            for number, _, _, line, wanted, _ in batch.candidates:
+                piece = joined[min(number, len(joined)) - 1]
+                self._candidate(piece.number, line, wanted, piece.meta)
+            for bulk in batch.bulk:
+                self._bulk(bulk, joined)
+        self._scope.close_blocks()
+        if _telling(self._scope) <= _telling(kept[0]):
+            self._scope, self._unparsed, self._ends = kept
+            return
+        # Every piece of a line that is understood now is understood.
+        self._scope.claimed += broken - len(joined)
+        problem = "lines were broken at a fixed width and have been joined"
+        if problem not in self._report.problems:
+            self._report.problems.append(problem)
 
     def _finish(self, counts: dict[str, int]) -> None:
         scope, report = self._scope, self._report
@@ -300,6 +332,12 @@ class _FileReading:
         line = Line(self._last_line, last[:TEXT_LIMIT], scope.peeler.peel("")[0])
         scope.event(line, 0, "log_end", name="file", moment=moment)
         scope.claimed -= 1
+
+
+def _telling(scope: FileScope) -> int:
+    """Return how many facts other than a program's own words a reading has found."""
+    own = ("step", "phase", "identity", "finished", "dump_written", "other")
+    return sum(1 for row in scope.pending_events() if row["kind"] not in own)
 
 
 def _prevailing(scope: FileScope) -> str:

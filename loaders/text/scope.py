@@ -60,6 +60,12 @@ class FileScope:
         self._pending: dict[str, list[Row]] = {"group_status": [], "stacks": []}
         self._blocks: dict[tuple[object, ...], Block] = {}
 
+    def again(self) -> FileScope:
+        """Return an empty scope of the same file, for another reading of it."""
+        other = FileScope(self.file, self.context, self.peeler, self.years)
+        other.rank, other.local_rank, other.host = self.rank, self.local_rank, self.host
+        return other
+
     # -- what a line says -------------------------------------------------------------------------------------
 
     def moment_at(self, line: Line, at: int = 0) -> Moment | None:

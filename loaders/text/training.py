@@ -222,13 +222,14 @@ def _identity(scope: FileScope, line: Line, match: re.Match[str]) -> bool:
         if leading is not None and re.search(r"[\d.-]", leading["host"]) and not leading["host"].isdigit():
             host = leading["host"]
     facts: dict[str, int | str | None] = {
-        "host": (host or line.facts.host or "").rstrip(":.") or None,
+        "host": (host or line.facts.host or "").rstrip(":.,") or None,
         "pid": number_of.get("pid"),
         "local_rank": number_of.get("local_rank", number_of.get("local", line.facts.local_rank)),
         **{key: number_of.get(key) for key in ("dp", "pp", "tp", "ep")},
     }
     gpu = pairs.get("device") or pairs.get("gpu")
-    told = sum(value is not None for value in facts.values()) + (gpu is not None)
+    told = sum(key in pairs for key in ("pid", "local_rank", "local", "dp", "pp", "tp", "ep"))
+    told += (host is not None) + (gpu is not None)
     # `rank 3: no answer from host b` names a host as well: one fact is not an introduction.
     if told < 2:
         return False

@@ -11,7 +11,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
+
+import msgspec
 
 from mycroft.loaders.text.clock import ISO, MONTHS, US, Moment, Years, first_moment, moment_of
 
@@ -62,9 +64,9 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The ambiguous prefixes that a file has, by name, found by `profile_of`."""
+    """The ambiguous prefixes that a file has, found by `profile_of`: by name, how often each stands on one line."""
 
-    names: frozenset[str] = frozenset()
+    counts: dict[str, int] = field(default_factory=lambda: dict[str, int]())
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +207,12 @@ def _take_iso_syslog(facts: Facts, match: re.Match[str]) -> bool:
     return facts.moment is not None and _take_syslog(facts, match)
 
 
+def _take_stream(facts: Facts, match: re.Match[str]) -> bool:
+    # What is left of CRI behind a prefix, once its time has been taken.
+    facts.stream = match["stream"]
+    return facts.moment is not None
+
+
 def _take_nothing(facts: Facts, match: re.Match[str]) -> bool:
     return True
 
@@ -216,7 +224,7 @@ _UNIX_STAMP: Final = (
 _PROGRAM: Final = r"(?P<program>kernel|[\w./@:-]+(?=\[\d+\]:))(?:\[(?P<pid>\d+)\])?: ?"
 
 WRAPPERS: Final[tuple[Wrapper, ...]] = (
-    Wrapper("residue", "[", re.compile(r"\[(?:\d{1,3}(?:;\d{1,3})*)?m(?=[\[(\s\w{]|$)"), _take_nothing),
+    Wrapper("residue", "[", re.compile(r"\[(?:\d{1,3}(?:;\d{1,3}){0,5}m|m(?=[\[(\s\w{]|$))"), _take_nothing),
     Wrapper(
         "escaped",
         "\\^#",
@@ -254,6 +262,7 @@ WRAPPERS: Final[tuple[Wrapper, ...]] = (
         _take_ray,
     ),
     Wrapper("stamp", "0123456789", re.compile(ISO.pattern + r"(?:\]|:)?(?: ?\| ?|[ \t])?"), _take_time),
+    Wrapper("cri", "s", re.compile(r"(?P<stream>stdout|stderr) [FP] "), _take_stream),
     Wrapper("us-stamp", "01", re.compile(US.pattern + r"(?: ?\| ?| - |[ \t])?"), _take_time),
     # NCCL's own `host:pid:tid [dev] NCCL` looks like a host, and its tail like a task, and is neither.
     Wrapper(
@@ -311,7 +320,8 @@ class Peeler:
 
     def __init__(self, profile: Profile, years: Years) -> None:
         self._years = years
-        wrappers = tuple(w for w in WRAPPERS if w.share is None or w.name in profile.names)
+        wrappers = tuple(w for w in WRAPPERS if w.share is None or w.name in profile.counts)
+        self._counts = profile.counts
         self._table, self._anywhere = _by_first(wrappers)
 
     def peel(self, text: str, meta: str = "") -> tuple[Facts, str]:
@@ -319,20 +329,26 @@ class Peeler:
         facts = Facts()
         if meta:
             _read_meta(facts, meta)
-        used: set[str] = set()
+        used: dict[str, int] = {}
         at = 0
         for _ in range(_MAX_PREFIXES):
             if at >= len(text):
                 break
+            if at and text[at] == "{":
+                inner = _record_text(facts, text[at:])
+                if inner is None:
+                    break
+                text, at = inner, 0
+                continue
             for wrapper in self._table.get(text[at], self._anywhere):
-                if wrapper.share is not None and wrapper.name in used:
+                if wrapper.share is not None and used.get(wrapper.name, 0) >= self._counts[wrapper.name]:
                     continue
                 match = wrapper.pattern.match(text, at)
                 if match is None or match.end() == at or not wrapper.take(facts, match):
                     continue
                 if wrapper.name == "syslog":
                     self._syslog_time(facts, match)
-                used.add(wrapper.name)
+                used[wrapper.name] = used.get(wrapper.name, 0) + 1
                 at = match.end()
                 break
             else:
@@ -353,6 +369,26 @@ class Peeler:
         )
         if moment is not None:
             _keep_moment(facts, moment)
+
+
+# A progress bar: any text, a percentage, the bar.
+BAR: Final = re.compile(r"\d{1,3}%\s?\|")
+
+
+def _record_text(facts: Facts, text: str) -> str | None:
+    """Return the text of a JSON record that stands behind a prefix, and read what else it says."""
+    try:
+        record: object = msgspec.json.decode(text)
+    except msgspec.DecodeError:
+        return None
+    if not isinstance(record, dict):
+        return None
+    for key in ("log", "message", "MESSAGE", "textPayload", "msg"):
+        value = cast("dict[str, object]", record).get(key)
+        if isinstance(value, str):
+            _read_meta(facts, text)
+            return value.rstrip("\n")
+    return None
 
 
 _META_TIME: Final = re.compile(
@@ -418,16 +454,17 @@ def profile_of(lines: Sequence[str], years: Years) -> Profile:
     Works from outside in: the prefix that most lines share is taken off, and what is left is looked at again. A
     prefix of hosts or pods must also repeat: as many different values as lines are words, not machines.
     """
-    names: set[str] = set()
-    for _ in range(4):
-        peeler = Peeler(Profile(frozenset(names)), years)
+    counts: dict[str, int] = {}
+    lines = [line for line in lines if not BAR.search(line)]
+    for _ in range(5):
+        peeler = Peeler(Profile(counts), years)
         rests = [rest for rest in (peeler.peel(line)[1] for line in lines) if rest.strip()]
         rests = [rest for rest in rests if not rest.startswith(("srun: ", "slurmstepd: "))]
         if len(rests) < 3:
             break
         best: tuple[float, str] | None = None
         for wrapper in _AMBIGUOUS:
-            if wrapper.name in names or wrapper.share is None:
+            if counts.get(wrapper.name, 0) >= 2 or wrapper.share is None:
                 continue
             tally = _Tally()
             for rest in rests:
@@ -441,8 +478,8 @@ def profile_of(lines: Sequence[str], years: Years) -> Profile:
                 best = (share, wrapper.name)
         if best is None:
             break
-        names.add(best[1])
-    return Profile(frozenset(names))
+        counts = {**counts, best[1]: counts.get(best[1], 0) + 1}
+    return Profile(counts)
 
 
 def first_time(facts: Facts, rest: str, years: Years) -> Moment | None:
