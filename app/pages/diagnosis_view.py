@@ -206,10 +206,11 @@ def view(verdict: Verdict, finding: Finding | None, context: Context, *, ranks_g
         chain_panel(finding, context),
         html.Div(
             [
-                evidence_panel(finding["evidence"], context),
+                html.Div(
+                    [evidence_panel(finding["evidence"], context), votes_panel(finding["votes"])], className="stack"
+                ),
                 html.Div(
                     [
-                        votes_panel(finding["votes"]),
                         quality_panel(verdict, context),
                         alternatives_panel(finding, context),
                     ],

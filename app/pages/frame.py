@@ -103,12 +103,12 @@ def page(
     top: Sequence[Child] = (),
     dialogs: Sequence[Child] = (),
     banner: Child = None,
+    generation: int | None = None,
 ) -> html.Div:
     """Return a whole page: bar, tabs of the trace if it is of one, and the content.
 
-    The attribute `data-ready` says that the page has been drawn.
+    The attribute `data-ready` says that the page has been drawn; `generation` is that of the trace that it shows.
     """
-    generation = None if trace is None or trace.generation is None else str(trace.generation)
     return html.Div(
         [
             html.A("Skip to the content", href="#content", className="skip"),
@@ -122,5 +122,5 @@ def page(
             html.Div(id="live-region", className="sr-only", role="status", **attributes(aria_live="polite")),
         ],
         className="page",
-        **attributes(data_ready=name, data_generation=generation),
+        **attributes(data_ready=name, data_generation=None if generation is None else str(generation)),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dash import html
@@ -12,9 +12,10 @@ from mycroft.app.pages import frame, links, share_dialog, words
 from mycroft.app.pages.diagnosis_view import first_incident
 from mycroft.app.pages.links import TraceLinks
 from mycroft.app.pages.page import PageContext
-from mycroft.app.pages.panel import Child
+from mycroft.app.pages.panel import Child, attributes, note
 from mycroft.app.queries import TraceReader
 from mycroft.app.reads import verdicts
+from mycroft.app.urls import build
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +73,33 @@ class TracePage:
             incident=first_incident(self.verdict),
             top=frame.actions(can_share=can_write, exports=exports, is_shared=not can_write),
             dialogs=[share_dialog.dialog(trace)] if can_write else [],
+            banner=self._banner(),
+            generation=self.reader.generation,
         )
+
+    def _banner(self) -> Child:
+        """Return what the reader must know of the address: parts that were ignored, a newer generation."""
+        if self.ctx is None:
+            return None
+        address = self.ctx.address
+        said: list[Child] = [html.Div(problem) for problem in address.problems]
+        newest = max(self.ctx.queries.generations(self.reader.trace), default=self.reader.generation)
+        if newest > self.reader.generation:
+            view = {key: value for key, value in address.view.items() if key != "g"}
+            said.append(
+                html.Div(
+                    [
+                        f"This is generation {self.reader.generation} of the trace; there is a newer one. ",
+                        # The path stays the same, so the page has to be loaded anew.
+                        html.A(
+                            "Open the newest",
+                            href=build(replace(address, view=view)),
+                            **attributes(data_reload=""),
+                        ),
+                    ]
+                )
+            )
+        return note(*said) if said else None
 
 
 def open_trace(ctx: PageContext, trace: str) -> TracePage:

@@ -108,7 +108,7 @@ def _row(entry: TraceEntry, *, can_write: bool) -> html.Li:
                         className="trace__head",
                     ),
                     link(
-                        str(summary.get("summary") or "No diagnosis") + more,
+                        str(summary.get("summary") or "No diagnosis").rstrip(".") + more,
                         trace.incident(str(summary.get("incident") or "verdict")),
                         class_name="trace__summary",
                     ),

@@ -1,5 +1,7 @@
 // Buttons that copy: `data-copy="text"`, or `data-copy-link` for the address of the page with its generation.
 
+import { build, parse } from "./urls.mjs";
+
 /** Copies text; works on plain HTTP too, where the clipboard interface is missing. */
 export async function copyText(text) {
   if (navigator.clipboard && window.isSecureContext) {
@@ -19,12 +21,10 @@ export async function copyText(text) {
 
 /** The address of the page with the generation of the trace in it, so that it shows the same later. */
 export function pinnedAddress(here, generation) {
-  const address = new URL(here);
-  if (generation && !address.searchParams.has("g")) {
-    // Written by hand: URLSearchParams would rewrite the other keys.
-    address.search += `${address.search ? "&" : "?"}g=${encodeURIComponent(generation)}`;
-  }
-  return address.href;
+  const address = parse(here.pathname + here.search);
+  if (address.page === null || !generation) return here.href;
+  const pinned = { ...address, view: { ...address.view, g: address.view.g ?? Number(generation) } };
+  return here.origin + build(pinned) + here.hash;
 }
 
 export function announce(message) {
@@ -38,7 +38,7 @@ export function startCopying() {
     if (!button) return;
     const generation = document.querySelector("[data-generation]")?.getAttribute("data-generation");
     const text = button.hasAttribute("data-copy-link")
-      ? pinnedAddress(window.location.href, generation)
+      ? pinnedAddress(window.location, generation)
       : button.getAttribute("data-copy");
     try {
       await copyText(text);

@@ -1,0 +1,154 @@
+"""One real server and one Chromium for all browser tests; a context of its own for each, watched for mistakes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, sync_playwright
+
+from tests.browser import published
+
+ROOT = Path(__file__).parents[2]
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+SIZE = {"width": 1280, "height": 720}
+READY = re.compile(r"Mycroft is at (http://\S+?)/? ")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The server under test."""
+
+    url: str
+    data_dir: Path
+
+    def page(self, variant: str, rest: str = "") -> str:
+        """Return an address inside the published trace of a variant."""
+        return f"{self.url}/t/{published.trace_of(variant)}{rest}"
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    data_dir = tmp_path_factory.mktemp("site")
+    published.publish(data_dir)
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    for name in ("MYCROFT_TOKEN", "MYCROFT_DATA"):
+        environment.pop(name, None)
+    command = [sys.executable, "-m", "mycroft.app.cli", "serve", "--data", str(data_dir), "--port", "0"]
+    log = data_dir / "server.log"
+    with log.open("wb") as stream:
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stream, cwd=ROOT, env=environment)
+    assert server.stdout is not None
+    try:
+        # The line comes once the server answers; if it ends before, the pipe closes and the loop with it.
+        found = next((m for line in server.stdout if (m := READY.search(line.decode() + " "))), None)
+        assert found is not None, f"the server did not start:\n{log.read_text(errors='replace')}"
+        yield Site(found.group(1), data_dir)
+    finally:
+        server.terminate()
+        server.wait(timeout=60)
+        server.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    path = os.environ.get("MYCROFT_CHROMIUM") or next((p for name in NAMES if (p := shutil.which(name))), None)
+    if path is None:
+        # Never a skip: a suite that passes without its browser tests says what is not true.
+        pytest.fail("no Chromium: install one (Debian: apt-get install chromium) or name it in MYCROFT_CHROMIUM")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS), headless=True)
+        yield chromium
+        chromium.close()
+
+
+@dataclass
+class Watch:
+    """What went wrong in the pages of a test; `allow` names answers that the test itself provokes."""
+
+    origin: str
+    wrong: list[str] = field(default_factory=list)
+    allowed: list[tuple[int, str]] = field(default_factory=list)
+
+    def allow(self, status: int, part: str) -> None:
+        """Expect answers of `status` from addresses that hold `part`."""
+        self.allowed.append((status, part))
+
+    def _is_allowed(self, status: int, url: str) -> bool:
+        return any(status == code and part in url for code, part in self.allowed)
+
+    def on_response(self, response: Response) -> None:
+        if response.status >= 400 and not self._is_allowed(response.status, response.url):
+            self.wrong.append(f"{response.status} from {response.url}")
+
+    def on_request(self, request: Any) -> None:
+        if not request.url.startswith((self.origin + "/", "data:", "blob:")):
+            self.wrong.append(f"request to another origin: {request.url}")
+
+    def on_console(self, message: ConsoleMessage) -> None:
+        if message.type != "error":
+            return
+        # Chromium reports an answer of 4xx here too; on_response judges those.
+        if "Failed to load resource" in message.text and self.allowed:
+            return
+        self.wrong.append(f"console error: {message.text}")
+
+    def on_error(self, error: Any) -> None:
+        self.wrong.append(f"page error: {error}")
+
+    def attach(self, context: BrowserContext) -> None:
+        context.on("request", self.on_request)
+        context.on("response", self.on_response)
+        context.on("console", self.on_console)
+        context.on("weberror", lambda error: self.on_error(error.error))
+
+
+@pytest.fixture
+def watch(site: Site) -> Iterator[Watch]:
+    """Fails the test if any page of it made a mistake."""
+    found = Watch(site.url)
+    yield found
+    assert found.wrong == []
+
+
+@pytest.fixture
+def new_context(browser: Browser, watch: Watch) -> Iterator[Callable[..., BrowserContext]]:
+    """Makes contexts: fresh visitors without cookies or storage."""
+    made: list[BrowserContext] = []
+
+    def make(**options: Any) -> BrowserContext:
+        context = browser.new_context(**{"viewport": SIZE, "locale": "en-US", "timezone_id": "UTC", **options})
+        watch.attach(context)
+        made.append(context)
+        return context
+
+    yield make
+    for context in made:
+        context.close()
+
+
+@pytest.fixture
+def page(new_context: Callable[..., BrowserContext]) -> Page:
+    return new_context().new_page()
+
+
+def ready(page: Page, name: str) -> None:
+    """Wait until a page of that name has been drawn."""
+    page.wait_for_selector(f'[data-ready="{name}"]')
