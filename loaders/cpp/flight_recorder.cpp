@@ -44,6 +44,9 @@ enum OpState : std::uint8_t { kScheduled, kStarted, kCompleted };
 constexpr std::int64_t kFirstTime = 631'152'000'000'000'000;
 constexpr std::int64_t kLastTime = 7'258'118'400'000'000'000;
 
+// What one row costs in all columns together, and twice that while they grow.
+constexpr std::size_t kRowBytes = 400;
+
 enum class Field : std::uint8_t {
   kUnknown,
   kFrames,
@@ -257,7 +260,7 @@ class DumpReader {
       publish();
     } catch (const ReadError& error) {
       fail(error.what());
-    } catch (const std::bad_alloc&) {
+    } catch (const std::exception&) {
       fail("does not fit into memory");
     }
     return {std::move(info_), std::move(out_)};
@@ -622,6 +625,7 @@ class DumpReader {
     doc_.each(value, [&](const Value& tensor) {
       good = good && tensor.is_sequence();
       if (!good) return;
+      std::size_t before = scratch_.size();
       if (scratch_.size() > 1) scratch_ += ",";
       scratch_ += "[";
       std::int64_t elements = 1;
@@ -635,7 +639,8 @@ class DumpReader {
         if (__builtin_mul_overflow(elements, size.as.i, &elements)) good = false;
       });
       scratch_ += "]";
-      doc_.charge(scratch_.size() / 64, 0);
+      // One long list may be referred to from many places, and is written out at each of them.
+      doc_.charge(scratch_.size() - before, 0);
       if (good && __builtin_add_overflow(total, elements, &total)) good = false;
     });
     if (!good) {
@@ -678,7 +683,10 @@ class DumpReader {
         same = same && bytes == itemsize;
         scratch_ += ",";
       }
-      if (count > 1) scratch_ += name.str();
+      if (count > 1) {
+        doc_.charge(name.length, 0);
+        scratch_ += name.str();
+      }
       first = false;
     });
     if (!good) {
@@ -825,6 +833,7 @@ class DumpReader {
     out_.retired.push_back(e.retired);
     out_.is_p2p.push_back(p2p ? 1 : 0);
     out_.coalesced.push_back(0);
+    doc_.charge(kRowBytes, 0);
     collective_seq_.push_back(e.seq);
     p2p_seq_.push_back(p2p_seq);
     ++info_.entries;

@@ -6,10 +6,7 @@
 
 #include "flight_recorder.h"
 #include "json_elements_py.h"
-#if __has_include("line_scanner_py.h")
 #include "line_scanner_py.h"
-#define MYCROFT_LINE_SCANNER 1
-#endif
 
 namespace py = pybind11;
 using namespace mycroft;
@@ -100,9 +97,7 @@ class DumpReaderFace {
 PYBIND11_MODULE(_core, m) {
   m.doc() = "Readers of untrusted evidence, straight into columns.";
   bind_json_elements(m);
-#ifdef MYCROFT_LINE_SCANNER
   bind_line_scanner(m);
-#endif
 
   py::class_<DumpInfo>(m, "DumpInfo")
       .def_readonly("is_dump", &DumpInfo::is_dump)
