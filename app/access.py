@@ -137,6 +137,11 @@ def check_here(trace: str | None, *, write: bool = False) -> None:
         check(request, trace, write=write)
 
 
+def grant_here() -> Grant:
+    """Return the grant of the request being served; without a request, full access."""
+    return grant_for(request) if has_request_context() else Grant("full")
+
+
 def check_origin(asked: Request, *, header: bool) -> None:
     """Refuse a write that another site made the browser send.
 

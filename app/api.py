@@ -6,22 +6,26 @@ may read that trace, every other route and every write to full access only.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any, Final
 
 from flask import Blueprint, Flask, Response, current_app, jsonify, request, url_for
 
-from mycroft.app import access, jobs, shares
+from mycroft.app import access, export, jobs, shares
 from mycroft.app.config import AppConfig
+from mycroft.app.export_data import collect
+from mycroft.app.plain_rows import plain_rows
 from mycroft.app.queries import Queries, TraceReader
+from mycroft.app.reads import evidence, verdicts
 from mycroft.app.state import State, now
 from mycroft.app.uploads import Uploads, wanted_files
 from mycroft.errors import MycroftError
+from mycroft.loaders.catalogue import TraceEntry
 
 METHODS: Final = ["GET", "POST", "PUT", "PATCH", "DELETE"]
 JSON_BYTES_MAX: Final = 64 * 1024 * 1024
 LINES_MAX: Final = 5000
+FILES_MAX: Final = 10_000
 JOBS_LISTED: Final = 100
 CRC_HEADER: Final = "X-Chunk-CRC32"
 STALLED_BODY_S: Final = 60.0
@@ -33,9 +37,11 @@ _OF_TRACE: Final = ("/traces/<trace>/g/<int:generation>", "/traces/<trace>")
 
 
 class RequestError(MycroftError):
-    """A request that does not say what is needed; `http_status` is the answer's."""
+    """A request that does not say what is needed, or asks for what is not there; `http_status` is the answer's."""
 
-    http_status = 400
+    def __init__(self, message: str, *, http_status: int = 400) -> None:
+        super().__init__(message)
+        self.http_status = http_status
 
 
 def _config() -> AppConfig:
@@ -66,6 +72,18 @@ def _number(name: str, *, default: int, least: int, most: int) -> int:
     if not text.isascii() or not text.isdigit():
         raise RequestError(f"{name}={text[:40]}: a whole number was expected")
     return min(max(int(text[:18]), least), most)
+
+
+def _entry(entry: TraceEntry) -> dict[str, Any]:
+    return {
+        "trace": entry.trace_id,
+        "title": entry.title,
+        "created": entry.created,
+        "generation": entry.generation,
+        "published": entry.published,
+        "size_bytes": entry.size_bytes,
+        **{name: value for name, value in entry.summary.items() if name not in {"trace", "title"}},
+    }
 
 
 def _body() -> dict[str, Any]:
@@ -136,15 +154,14 @@ def _upload_routes(root: Blueprint) -> None:
         if connection is not None:
             # A client that stops sending must not hold a thread for ever.
             connection.settimeout(STALLED_BODY_S)
-        with contextlib.closing(request.stream):
-            written = _uploads().write_chunk(
-                upload,
-                file=file,
-                chunk=chunk,
-                body=request.stream,
-                length=request.content_length,
-                crc32=crc32,
-            )
+        written = _uploads().write_chunk(
+            upload,
+            file=file,
+            chunk=chunk,
+            body=request.stream,
+            length=request.content_length,
+            crc32=crc32,
+        )
         return jsonify(written)
 
     @root.post("/v1/uploads/<upload>/complete")
@@ -170,37 +187,51 @@ def _trace_routes(root: Blueprint) -> None:
 
     @root.get("/v1/traces")
     def trace_list() -> Response:
-        return jsonify(traces=[info.to_dict() for info in _queries().traces()])
+        return jsonify(traces=[_entry(entry) for entry in _queries().traces()])
 
     @root.delete("/v1/traces/<trace>")
     def trace_delete(trace: str) -> tuple[str, int]:
-        _queries().delete(trace)
+        _queries().remove(trace)
         return "", 204
 
     @of_trace("")
     def trace_facts(trace: str, generation: int | None = None) -> Response:
-        return jsonify(_reader(trace, generation).info.to_dict())
+        reader = _reader(trace, generation)
+        known = list(_queries().generations(trace))
+        return jsonify({**_entry(_queries().entry(trace)), "generation": reader.generation, "generations": known})
 
     @of_trace("/verdict")
     def trace_verdict(trace: str, generation: int | None = None) -> Response:
-        return jsonify(_reader(trace, generation).verdict())
+        found = verdicts.verdict_of(_reader(trace, generation))
+        if found is None:
+            raise RequestError(f"{trace} holds no verdict; load the evidence again", http_status=404)
+        return jsonify(found)
 
     @of_trace("/files")
     def trace_files(trace: str, generation: int | None = None) -> Response:
-        return jsonify(files=_reader(trace, generation).files())
+        listed, total = evidence.files(_reader(trace, generation), limit=FILES_MAX)
+        return jsonify(files=listed, total=total)
 
     @of_trace("/files/<int:file>/lines")
     def trace_lines(trace: str, file: int, generation: int | None = None) -> Response:
         first = _number("from", default=1, least=1, most=2**53 - 1)
         count = _number("count", default=200, least=1, most=LINES_MAX)
-        return jsonify(_reader(trace, generation).lines(file, first=first, count=count))
+        reader = _reader(trace, generation)
+        if evidence.file(reader, file) is None:
+            raise RequestError(f"trace {trace} has no file {file}", http_status=404)
+        window = evidence.text_of(reader, file, first=first, last=first + count - 1)
+        return jsonify(file=file, first=window.first, lines=window.lines, total=window.total)
 
     @of_trace("/sql")
     def trace_sql(trace: str, generation: int | None = None) -> Response:
         query = request.args.get("q", "")
         if not query.strip() or len(query) > SQL_CHARS_MAX:
             raise RequestError(f"q: a SELECT of 1 to {SQL_CHARS_MAX} characters was expected")
-        return jsonify(_reader(trace, generation).sql(query))
+        config = _config()
+        with _reader(trace, generation).store() as store:
+            answer = store.guarded_sql(query, row_limit=config.sql_rows_max, time_limit_s=config.sql_timeout_s)
+        rows = plain_rows(answer.frame, for_browser=True)
+        return jsonify(columns=answer.frame.columns, rows=rows, cut=answer.cut)
 
     @of_trace("/export.json")
     def export_json(trace: str, generation: int | None = None) -> Response:
@@ -212,16 +243,15 @@ def _trace_routes(root: Blueprint) -> None:
 
 
 def _exported(trace: str, generation: int | None, kind: str) -> Response:
-    from mycroft.app import export
-
     reader = _reader(trace, generation)
+    data = collect(reader)
     redact = request.args.get("redact", "0") not in {"", "0", "false"}
     if kind == "html":
-        answer = Response(export.to_html(reader.export_data(), redact=redact), mimetype="text/html")
+        answer = Response(export.to_html(data, redact=redact), mimetype="text/html")
     else:
-        answer = Response(export.to_json(reader.export_data(), redact=redact), mimetype="application/json")
+        answer = Response(export.to_json(data, redact=redact), mimetype="application/json")
     name = f"{reader.trace}-g{reader.generation}{'-redacted' if redact else ''}.{kind}"
-    # The name of a trace is of letters, digits and `-_.` only (catalogue); nothing in it needs quoting.
+    # The id of a trace is of lower-case letters, digits and `-` only (catalogue); nothing in it needs quoting.
     answer.headers["Content-Disposition"] = f'attachment; filename="mycroft-{name}"'
     return answer
 

@@ -320,6 +320,8 @@ def main(argv: list[str] | None = None) -> int:
     settings = _decode(line)
     if role == "web":
         return web_main(settings)
+    # Before the imports: libraries start threads of their own, and a signal goes to any thread that does not block it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     from mycroft.app.ingest import ingest_main
 
     return ingest_main(settings.config, _end_with_supervisor)

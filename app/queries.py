@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import io
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, TypeVar
+from typing import IO, Any, Final, TypeVar
 
 import msgspec
 import polars as pl
@@ -21,18 +20,14 @@ from flask import Flask
 from flask_caching import Cache
 from flask_caching.backends import FileSystemCache
 
-from mycroft import __version__
-from mycroft.analysis.verdict import RULES_VERSION
 from mycroft.app import access
 from mycroft.app.config import AppConfig
 from mycroft.app.open_stores import OpenStores
+from mycroft.app.version import ANALYSIS_VERSION
 from mycroft.errors import MycroftError
+from mycroft.loaders.catalogue import Catalogue, CatalogueError, TraceEntry
 from mycroft.loaders.store import Store
 
-if TYPE_CHECKING:
-    from mycroft.loaders.catalogue import Catalogue
-
-ANALYSIS_VERSION: Final = f"{__version__}+{RULES_VERSION}"
 CACHE_ENTRIES: Final = 4096
 CACHED_BYTES_MAX: Final = 32 * 1024 * 1024
 
@@ -40,9 +35,13 @@ T = TypeVar("T")
 
 
 class UnknownTraceError(MycroftError):
-    """A trace, or a generation of it, that this server does not have."""
+    """A trace, or a generation of it, that this server does not have; `newest` is the generation that it has."""
 
     http_status = 404
+
+    def __init__(self, message: str, *, newest: int | None = None) -> None:
+        super().__init__(message)
+        self.newest = newest
 
 
 class _BytesOnly:
@@ -81,10 +80,16 @@ def make_cache(server: Flask, config: AppConfig) -> Cache:
 
 
 class TraceReader:
-    """Reads of one generation of one trace, cached. Made by `Queries.trace`, which has asked for access."""
+    """Reads of one generation of one trace. Made by `Queries.trace`, which has asked for access.
 
-    def __init__(self, *, trace: str, generation: int, path: Path, cache: Cache, stores: OpenStores) -> None:
+    Without a `cache` every read goes to the trace: for the command line, which reads each thing once.
+    """
+
+    def __init__(
+        self, *, trace: str, title: str, generation: int, path: Path, stores: OpenStores, cache: Cache | None = None
+    ) -> None:
         self.trace = trace
+        self.title = title
         self.generation = generation
         self.path = path
         self._cache = cache
@@ -106,9 +111,12 @@ class TraceReader:
 
     def cached(self, name: str, args: Sequence[Any], make: Callable[[Store], T]) -> T:
         """Return what `make` reads from the trace: text, bytes, numbers, lists and dicts with text keys only."""
+        if self._cache is None:
+            with self.store() as store:
+                return make(store)
         text = repr((name, list(args)))
         key = f"{self.trace}/{self.generation}/{ANALYSIS_VERSION}/{hashlib.sha256(text.encode()).hexdigest()}"
-        found = self._cache.get(key)
+        found: T | None = self._cache.get(key)
         if found is None:
             with self.store() as store:
                 found = make(store)
@@ -124,18 +132,35 @@ class Queries:
         self.config = config
         self._cache = cache
         self._stores = OpenStores()
-        self._lock = threading.Lock()
-        self._catalogue: Catalogue | None = None
+        self._catalogue = Catalogue(config.data_dir)
 
-    @property
-    def catalogue(self) -> Catalogue:
-        """The list of traces in the data folder; it does not ask for access."""
-        from mycroft.loaders.catalogue import Catalogue
+    def traces(self) -> list[TraceEntry]:
+        """Return the traces that the visitor may read, the latest published first."""
+        entries = self._catalogue.list()
+        grant = access.grant_here()
+        return [entry for entry in entries if grant.can_read(entry.trace_id)]
 
-        with self._lock:
-            if self._catalogue is None:
-                self._catalogue = Catalogue(self.config.data_dir)
-            return self._catalogue
+    def entry(self, trace: str) -> TraceEntry:
+        """Return the catalogue's entry of a trace.
+
+        Raises:
+            AccessError: the visitor may not read it.
+            UnknownTraceError: there is no such trace.
+        """
+        access.check_here(trace)
+        try:
+            return self._catalogue.get(trace)
+        except CatalogueError as error:
+            raise UnknownTraceError(str(error)) from error
+
+    def generations(self, trace: str) -> tuple[int, ...]:
+        """Return the generations of a trace that can be opened, the oldest first; empty where there is no such trace.
+
+        Raises:
+            AccessError: the visitor may not read it.
+        """
+        access.check_here(trace)
+        return self._catalogue.generations(trace)
 
     def trace(self, trace: str, generation: int | None = None) -> TraceReader:
         """Return a reader of a trace; without `generation`, of the newest.
@@ -144,8 +169,34 @@ class Queries:
             AccessError: the visitor may not read it.
             UnknownTraceError: there is no such trace or generation.
         """
-        access.check_here(trace)
-        raise UnknownTraceError(f"there is no trace {trace[:80]}")
+        entry = self.entry(trace)
+        wanted = entry.generation if generation is None else generation
+        try:
+            path = self._catalogue.path(trace, wanted)
+        except CatalogueError as error:
+            raise UnknownTraceError(
+                f"generation {wanted} of trace {trace} is gone; the newest is {entry.generation}",
+                newest=entry.generation,
+            ) from error
+        return TraceReader(
+            trace=trace, title=entry.title, generation=wanted, path=path, stores=self._stores, cache=self._cache
+        )
+
+    def remove(self, trace: str) -> None:
+        """Delete a trace with all its generations; its shares open nothing from then on.
+
+        Raises:
+            AccessError: the visitor may not.
+            UnknownTraceError: there is no such trace.
+        """
+        access.check_here(trace, write=True)
+        paths = [self._catalogue.path(trace, generation) for generation in self.generations(trace)]
+        try:
+            self._catalogue.remove(trace)
+        except CatalogueError as error:
+            raise UnknownTraceError(str(error)) from error
+        for path in paths:
+            self._stores.forget(path)
 
 
 def queries_of(app: Dash) -> Queries:

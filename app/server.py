@@ -21,6 +21,7 @@ from mycroft.app.config import AppConfig
 from mycroft.app.pages import PAGES, PageContext
 from mycroft.app.pages import shell as frame
 from mycroft.app.queries import Queries, make_cache, queries_of
+from mycroft.app.recognition import format_of
 from mycroft.app.state import State as StateFile
 from mycroft.app.uploads import Uploads
 from mycroft.errors import MycroftError
@@ -167,7 +168,7 @@ def create_app(config: AppConfig) -> Dash:
     server.json.sort_keys = False  # pyright: ignore[reportAttributeAccessIssue]
     cache = make_cache(server, config)
     server.extensions["mycroft_queries"] = Queries(config, cache)
-    server.extensions["mycroft_uploads"] = Uploads(config, state)
+    server.extensions["mycroft_uploads"] = Uploads(config, state, sniff=format_of)
     access.guard(server, config, state)
     _answer_errors(server)
     server.register_blueprint(login.blueprint())

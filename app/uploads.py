@@ -48,6 +48,12 @@ _SET_FORMAT: Final = "UPDATE upload_files SET format = ? WHERE upload_id = ? AND
 _END: Final = "UPDATE uploads SET status = ?, job_id = ? WHERE upload_id = ? AND status = 'open'"
 _OPEN: Final = "SELECT upload_id, reserved_bytes FROM uploads WHERE status = 'open'"
 _EXPIRED: Final = "SELECT upload_id FROM uploads WHERE status = 'open' AND expires < ?"
+_NEEDED: Final = """
+SELECT uploads.upload_id
+FROM uploads
+LEFT JOIN jobs USING (job_id)
+WHERE uploads.status = 'open' OR jobs.status IN ('queued', 'running')
+"""
 _FORGET: Final = (
     "DELETE FROM upload_chunks WHERE upload_id = ?",
     "DELETE FROM upload_files WHERE upload_id = ?",
@@ -388,12 +394,15 @@ class Uploads:
         shutil.rmtree(self.folder(upload_id), ignore_errors=True)
 
     def sweep(self) -> list[str]:
-        """End the uploads that have expired, free their space, and return their ids."""
+        """End the uploads that have expired, delete the bytes that nobody needs, and return the ids of the expired."""
         with self._state.transaction() as connection:
             expired = [row["upload_id"] for row in connection.execute(_EXPIRED, (now(),)).fetchall()]
             for upload_id in expired:
                 self._close(connection, upload_id, "expired")
             connection.execute(_FORGET_UPLOAD, (now() - SWEEP_KEEP_S,))
-        for upload_id in expired:
+            # Listed inside the transaction: an upload that begins now is not on the disk yet.
+            lying = {entry.name for entry in self._root.iterdir()} if self._root.is_dir() else set[str]()
+            needed = {row[0] for row in connection.execute(_NEEDED)}
+        for upload_id in lying - needed:
             self.discard(upload_id)
         return expired

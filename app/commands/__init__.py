@@ -1,0 +1,16 @@
+"""The verbs of the command line, one module each; the tuple is the list of what exists, in the order of `--help`."""
+
+from mycroft.app.commands import demo, diagnose, export, formats, load, serve, sql
+from mycroft.app.commands.command import Command
+
+COMMANDS: tuple[Command, ...] = (
+    diagnose.COMMAND,
+    serve.COMMAND,
+    demo.COMMAND,
+    load.COMMAND,
+    formats.COMMAND,
+    sql.COMMAND,
+    export.COMMAND,
+)
+
+__all__ = ["COMMANDS", "Command"]

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
-import shutil
 import sys
-import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from mycroft.app.config import AppConfig, ConfigError, default_data_dir, read_token
@@ -123,32 +120,19 @@ def app_config(arguments: argparse.Namespace) -> AppConfig:
     return config
 
 
-@contextlib.contextmanager
-def evidence(paths: Sequence[str]) -> Iterator[list[Path]]:
-    """Lend the paths to load: each must exist; `-` becomes a file with what standard input says.
+def evidence(paths: Sequence[str]) -> tuple[list[str], str]:
+    """Return what to load and what to call it: each path must exist, `-` is standard input.
 
     Raises:
         PathError: a path does not exist, or standard input is named twice or is a terminal.
     """
     if paths.count(STDIN) > 1:
         raise PathError("- can be given only once")
-    with contextlib.ExitStack() as stack:
-        found: list[Path] = []
-        for text in paths:
-            if text == STDIN:
-                folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mycroft-"))
-                found.append(_spool(Path(folder) / "stdin"))
-                continue
-            path = Path(text)
-            if not path.exists():
-                raise PathError(f"{text}: no such file or folder")
-            found.append(path)
-        yield found
-
-
-def _spool(target: Path) -> Path:
-    if sys.stdin.isatty():
-        raise PathError("-: standard input is a terminal; pipe the evidence into it")
-    with target.open("wb") as stream:
-        shutil.copyfileobj(sys.stdin.buffer, stream, 1024 * 1024)
-    return target
+    for text in paths:
+        if text == STDIN:
+            if sys.stdin.isatty():
+                raise PathError("-: standard input is a terminal; pipe the evidence into it")
+        elif not Path(text).exists():
+            raise PathError(f"{text}: no such file or folder")
+    first = "stdin" if paths[0] == STDIN else Path(paths[0]).resolve().name or paths[0]
+    return list(paths), first if len(paths) == 1 else f"{first} and {len(paths) - 1} more"

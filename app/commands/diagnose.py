@@ -1,0 +1,63 @@
+"""`mycroft diagnose`: from evidence to a verdict, on standard output and in the exit status."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+
+from mycroft.app.commands import options
+from mycroft.app.commands.command import Command
+from mycroft.app.terminal import Progress
+
+UNREAD_SHOWN = 10
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    options.add_paths(parser)
+    parser.add_argument("--json", action="store_true", help="print the verdict as JSON (schema mycroft.verdict/1)")
+    parser.add_argument("--trace-out", metavar="FILE", help="keep the loaded trace in FILE.duckdb")
+    parser.add_argument(
+        "--expect-ranks", metavar="N", type=options.positive_ranks, help="ranks that the job should have had"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Load, diagnose, print; the exit status is the verdict's."""
+    from mycroft.app.ingest import Stages, prepare
+
+    trace_out = None if arguments.trace_out is None else Path(arguments.trace_out)
+    if trace_out is not None and trace_out.exists():
+        raise options.PathError(f"{trace_out}: exists already; a trace is never overwritten, remove it or name another")
+    sources, _ = options.evidence(arguments.paths)
+    with tempfile.TemporaryDirectory(prefix="mycroft-") as folder, Progress() as progress:
+        stages = Stages.on_terminal(progress)
+        draft = prepare(sources, Path(folder), stages, ranks_expected=arguments.expect_ranks)
+        if trace_out is not None:
+            draft.keep(trace_out)
+        progress.clear()
+        _warn(progress, draft.verdict.evidence.unread)
+    if arguments.json:
+        print(draft.verdict.to_json())
+    else:
+        from mycroft.analysis.report import render
+
+        print(render(draft.verdict))
+    return draft.verdict.exit_code
+
+
+def _warn(progress: Progress, unread: tuple[dict[str, str], ...]) -> None:
+    for entry in unread[:UNREAD_SHOWN]:
+        progress.warn(f"not read: {entry['file']}: {entry['why']}")
+    if len(unread) > UNREAD_SHOWN:
+        progress.warn(f"{len(unread) - UNREAD_SHOWN} more files were not read; --json lists them all")
+
+
+COMMAND = Command(
+    name="diagnose",
+    summary="say who stalls or slows the job, why, how sure that is, and what to do next",
+    configure=configure,
+    run=run,
+    epilog="exit status: 0 healthy, 1 a finding, 2 wrong usage or nothing readable, 3 cannot tell",
+)

@@ -1,0 +1,53 @@
+"""`mycroft serve`: the dashboard, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from mycroft.app.commands import options
+from mycroft.app.commands.command import Command
+from mycroft.app.terminal import Progress
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    options.add_paths(parser, nargs="*")
+    options.add_data(parser)
+    options.add_serving(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Load the paths, if any, then serve; the links go to standard output."""
+    from mycroft.app.processes import Server
+
+    config = options.app_config(arguments)
+    # The port is taken first: nobody waits for a load only to learn that it is in use.
+    server = Server(config)
+    links: list[str] = []
+    try:
+        if arguments.paths:
+            from mycroft.app.ingest import Stages, ingest
+            from mycroft.app.urls import path_of
+
+            sources, title = options.evidence(arguments.paths)
+            with Progress() as progress:
+                published = ingest(sources, config.data_dir, title=title, stages=Stages.on_terminal(progress))
+            links.append(path_of("diagnosis", trace=published.trace, incident=published.page))
+        server.start()
+        print(f"Mycroft is at {server.url}/  (Ctrl-C ends it)", flush=True)
+        for link in links:
+            print(f"{server.url}{link}", flush=True)
+        server.wait()
+        print("stopping", file=sys.stderr)
+    finally:
+        server.stop()
+    return 0
+
+
+COMMAND = Command(
+    name="serve",
+    summary="serve the dashboard, after loading the paths that are given",
+    configure=configure,
+    run=run,
+)

@@ -1,0 +1,90 @@
+"""Collects what an export holds from a trace: verdict, ranks, and the lines around those that its claims rest on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from mycroft.app.export import CONTEXT_LINES, Excerpt, ExportData, RankRow
+from mycroft.app.pages.ranks_grid import roles
+from mycroft.app.queries import TraceReader
+from mycroft.app.reads import evidence, ranks, verdicts
+from mycroft.errors import MycroftError
+
+EXCERPTS_MAX: Final = 200
+LINE_CHARS_MAX: Final = 500
+
+_HOSTS: Final = """
+SELECT name FROM hosts
+UNION
+SELECT value FROM identity WHERE attribute IN ('host', 'pod')
+UNION
+SELECT split_part(value, '.', 1) FROM identity WHERE attribute = 'host'
+ORDER BY 1
+"""
+
+
+class NoVerdictError(MycroftError):
+    """A trace that was loaded and never diagnosed."""
+
+    http_status = 404
+
+
+def collect(reader: TraceReader) -> ExportData:
+    """Return the export of a trace.
+
+    Raises:
+        NoVerdictError: it holds no verdict.
+    """
+    verdict = verdicts.verdict_of(reader)
+    if verdict is None:
+        raise NoVerdictError(f"{reader.trace}: the trace holds no verdict; load the evidence again")
+    hosts = set(reader.frame(_HOSTS).to_series().to_list())
+    for finding in verdict["findings"]:
+        hosts.update(finding["root_cause"]["hosts"])
+    return ExportData(
+        trace=reader.trace,
+        title=reader.title,
+        generation=reader.generation,
+        verdict=verdict,
+        ranks=_ranks(reader, verdict),
+        excerpts=_excerpts(reader, verdict),
+        hosts=sorted(hosts),
+        group_sizes=verdicts.group_sizes(reader, verdict),
+    )
+
+
+def _ranks(reader: TraceReader, verdict: Mapping[str, Any]) -> list[RankRow]:
+    """Return the ranks, those first that the first finding names."""
+    findings = verdict["findings"]
+    known = roles(findings[0] if findings else None)
+    guilty = {rank for finding in findings for rank in finding["root_cause"]["ranks"]}
+    rows = [
+        RankRow(
+            rank=row.rank,
+            role=known[row.rank][0] if row.rank in known else "not named" if row.dumps else "no dump",
+            host=row.host,
+            gpu=row.gpu,
+            pid=row.pid,
+            progress=f"{row.last_op} of {row.last_group or row.last_comm}" if row.last_op else None,
+        )
+        for row in ranks.all_ranks(reader)
+    ]
+    return sorted(rows, key=lambda row: (row.rank not in guilty, row.rank not in known, row.rank))
+
+
+def _excerpts(reader: TraceReader, verdict: Mapping[str, Any]) -> list[Excerpt]:
+    ids = verdicts.file_ids(reader, verdict)
+    wanted = {
+        (claim["file"], claim["line"]): None
+        for finding in verdict["findings"]
+        for claim in finding["evidence"]
+        if claim.get("file") in ids and claim.get("line") is not None
+    }
+    found: list[Excerpt] = []
+    for file, line in list(wanted)[:EXCERPTS_MAX]:
+        window = evidence.text_of(reader, ids[file], first=max(1, line - CONTEXT_LINES), last=line + CONTEXT_LINES)
+        if window.lines:
+            cut = tuple(text[:LINE_CHARS_MAX] for text in window.lines)
+            found.append(Excerpt(file=file, line=line, first=window.first, lines=cut))
+    return found
