@@ -54,13 +54,13 @@ class Stages:
         self._problems: list[str] = []
         self._published_at = 0.0
 
-    def progress(self, name: str, done: int, total: int | None, unit: str = "") -> None:
+    def progress(self, name: str, done: int, total: int | None, unit: str = "", note: str = "") -> None:
         """Say how far the stage `name` is; a new name ends the stage before."""
         if not self._stages or self._stages[-1].name != name:
             self._end("done")
             self._stages.append(Stage(name, started=now()))
             self._published_at = 0.0
-        self._stages[-1] = replace(self._stages[-1], done=done, total=total, unit=unit)
+        self._stages[-1] = replace(self._stages[-1], done=done, total=total, unit=unit, note=note)
         if time.monotonic() - self._published_at >= REPORT_S:
             self._tell()
 
@@ -150,7 +150,7 @@ def prepare(
     summary = load(
         sources,
         path,
-        progress=lambda at: stages.progress(at.stage, at.done, at.total or None),
+        progress=lambda at: stages.progress(at.stage, at.done, at.total or None, _unit(at.stage), at.message),
         ranks_expected=ranks_expected,
     )
     for name, problem in (*summary.problems, *summary.unread):
@@ -166,6 +166,10 @@ def prepare(
     _keep_verdict(path, verdict)
     stages.progress("diagnose", 1, 1)
     return Draft(path, verdict, summary.digest, summary.world_size)
+
+
+def _unit(stage: str) -> str:
+    return "" if stage == "sort/write" else "files"
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,10 @@ from flask import Flask
 from flask_caching import Cache
 from flask_caching.backends import FileSystemCache
 
-from mycroft.app import access
+from mycroft.app import access, shares
 from mycroft.app.config import AppConfig
 from mycroft.app.open_stores import OpenStores
+from mycroft.app.state import State
 from mycroft.app.version import ANALYSIS_VERSION
 from mycroft.errors import MycroftError
 from mycroft.loaders.catalogue import Catalogue, CatalogueError, TraceEntry
@@ -128,9 +129,10 @@ class TraceReader:
 class Queries:
     """What the pages and the API read. Every method asks for access in the request being served."""
 
-    def __init__(self, config: AppConfig, cache: Cache) -> None:
+    def __init__(self, config: AppConfig, cache: Cache, state: State) -> None:
         self.config = config
         self._cache = cache
+        self._state = state
         self._stores = OpenStores()
         self._catalogue = Catalogue(config.data_dir)
 
@@ -183,7 +185,7 @@ class Queries:
         )
 
     def remove(self, trace: str) -> None:
-        """Delete a trace with all its generations; its shares open nothing from then on.
+        """Delete a trace with all its generations and shares.
 
         Raises:
             AccessError: the visitor may not.
@@ -195,6 +197,8 @@ class Queries:
             self._catalogue.remove(trace)
         except CatalogueError as error:
             raise UnknownTraceError(str(error)) from error
+        # The same evidence loaded again gets the same id: what was shared of the old trace must not open the new one.
+        shares.forget(self._state, trace)
         for path in paths:
             self._stores.forget(path)
 

@@ -167,7 +167,7 @@ def create_app(config: AppConfig) -> Dash:
     server.secret_key = secret_key(config.data_dir)
     server.json.sort_keys = False  # pyright: ignore[reportAttributeAccessIssue]
     cache = make_cache(server, config)
-    server.extensions["mycroft_queries"] = Queries(config, cache)
+    server.extensions["mycroft_queries"] = Queries(config, cache, state)
     server.extensions["mycroft_uploads"] = Uploads(config, state, sniff=format_of)
     access.guard(server, config, state)
     _answer_errors(server)

@@ -32,6 +32,8 @@ WHERE token_hash = ? AND revoked IS NULL AND expires > ?
 """
 _REVOKE: Final = "UPDATE shares SET revoked = ? WHERE share_id = ? AND trace = ? AND revoked IS NULL"
 
+_FORGET: Final = "DELETE FROM shares WHERE trace = ?"
+
 
 class ShareError(MycroftError):
     """A share that cannot be made or found."""
@@ -105,3 +107,9 @@ def revoke(state: State, *, trace: str, share_id: str) -> None:
     with state.connection() as connection:
         if connection.execute(_REVOKE, (now(), share_id, trace)).rowcount == 0:
             raise ShareError(f"share {share_id} of trace {trace} does not exist or has been revoked already")
+
+
+def forget(state: State, trace: str) -> None:
+    """Delete all shares of a trace that is deleted."""
+    with state.connection() as connection:
+        connection.execute(_FORGET, (trace,))

@@ -130,7 +130,7 @@ def test_the_token_opens_everything(token_app: Dash) -> None:
         headers = WRITE | {"Authorization": f"Bearer {TOKEN}"}
         for rule, method in rules(token_app):
             answer = call(client, rule, method, headers=headers)
-            assert is_public(rule) or answer.status_code not in {401, 403}, (rule, method)
+            assert is_public(rule) or answer.status_code not in {401, 403, 500}, (rule, method)
 
 
 @pytest.mark.parametrize("value", ["", TOKEN, "x" * 64, access.session_value("another-token-of-length")])
