@@ -160,12 +160,12 @@ class _Load:
             members = self._rank_list(ranks_code)
             if members:
                 allowed = set(members) if allowed is None else allowed.intersection(members)
-        if not allowed or named in allowed:
-            if named is None:
-                dump.report.problems.append(
-                    "its name holds no rank, and a dump does not say its rank itself; name it like nccl_trace_rank_7"
-                )
-            return named
+        if named is None or (allowed and named not in allowed):
+            return self._rank_by_groups(dump, named, allowed or set())
+        return named
+
+    def _rank_by_groups(self, dump: _Dump, named: int | None, allowed: set[int]) -> int | None:
+        """Return the rank of a dump whose name gives none, or one that is in none of its groups."""
         others = [rank for rank in candidates(dump.file.name) if rank in allowed]
         if others:
             return others[0]
@@ -174,7 +174,11 @@ class _Load:
             if named is not None:
                 dump.report.problems.append(f"its name says rank {named}, its groups say rank {only}: taken as {only}")
             return only
-        if named is not None:
+        if named is None:
+            dump.report.problems.append(
+                "its name holds no rank, and a dump does not say its rank itself; name it like nccl_trace_rank_7"
+            )
+        else:
             dump.report.problems.append(f"its name says rank {named}, which is in none of the groups it lists")
         return named
 
@@ -237,6 +241,7 @@ class _Load:
                 found = listed.get((name, None))
             if found is None:
                 found = self._unlisted(dump, pg_id, name, desc, mine)
+            self._context.seen(found[0], rank)
             dump.comms.append(found[0])
             dump.members.append(found[1] or None)
 

@@ -14,7 +14,7 @@ SOURCE_ORDER: Final = ("dump", "topology", "log", "trace", "entries")
 # Words of a description, longest meaning first. Megatron, DeepSpeed, FSDP and device meshes all end up here.
 _ROLES: Final = (
     ("world", (r"default_pg", r"world(_group)?", r"global")),
-    ("edp", (r"expert.*data", r"edp", r"expt_dp")),
+    ("edp", (r"expert.*data.*", r"edp", r"expt_dp")),
     ("etp", (r"expert_tensor.*", r"etp")),
     ("ep", (r"expert.*", r"ep", r"moe.*")),
     ("emb", (r".*embedding.*", r"embd")),
