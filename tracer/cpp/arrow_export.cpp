@@ -8,8 +8,7 @@ namespace {
 
 constexpr int64_t kArrowNullable = 2;
 
-// --- schema: one block owns all nodes
-// ---------------------------------------------------------------
+// --- schema: one block owns all nodes ---
 
 struct SchemaBlock {
   std::vector<ArrowSchema> nodes;
@@ -36,8 +35,7 @@ void release_schema_root(ArrowSchema* root) {
   if (--block->alive == 0) delete block;
 }
 
-// --- array
-// ------------------------------------------------------------------------------------------
+// --- array ---
 
 struct ArrayBlock {
   std::shared_ptr<const Batch> batch;

@@ -26,6 +26,9 @@ bool counter_is_invariant() noexcept {
 #endif
 }
 
+constexpr uint64_t kCloseNs = 100;
+constexpr int kTries = 8;
+
 uint64_t multiply(uint64_t ticks, uint64_t rate) noexcept {
   return static_cast<uint64_t>((static_cast<unsigned __int128>(ticks) * rate) >> 32);
 }
@@ -53,7 +56,8 @@ void Clock::start(ClockChoice choice) noexcept {
                                    passed);
     }
   }
-  publish({ticks(), realtime_ns(), rate});
+  const Moment m = moment();
+  publish({m.ticks, m.utc_ns, rate});
 }
 
 Clock::Reading Clock::anchor() const noexcept {
@@ -89,16 +93,35 @@ uint64_t Clock::to_ns(uint64_t difference) const noexcept {
   return multiply(difference, anchor().rate);
 }
 
+// Three readings that belong together: of several tries the one in which least time passed, since a
+// thread can lose its processor between any two.
+Clock::Moment Clock::moment() const noexcept {
+  Moment best{};
+  uint64_t least = UINT64_MAX;
+  for (int i = 0; i < kTries && least > kCloseNs; ++i) {
+    Moment m{};
+    m.mono_ns = monotonic_ns();
+    m.ticks = ticks();
+    m.utc_ns = realtime_ns();
+    const uint64_t spread = monotonic_ns() - m.mono_ns;
+    if (spread >= least) continue;
+    least = spread;
+    best = m;
+  }
+  return best;
+}
+
 void Clock::calibrate() noexcept {
   const Reading old = anchor();
   uint64_t rate = old.rate;
-  const uint64_t mono = monotonic_ns();
-  const uint64_t now = ticks();
+  const Moment m = moment();
+  const uint64_t mono = m.mono_ns;
+  const uint64_t now = m.ticks;
   if (cycles_ && now > first_ticks_ && mono > first_mono_ns_) {
     rate = static_cast<uint64_t>((static_cast<unsigned __int128>(mono - first_mono_ns_) << 32) /
                                  (now - first_ticks_));
   }
-  publish({now, realtime_ns(), rate});
+  publish({now, m.utc_ns, rate});
 }
 
 }  // namespace mycroft

@@ -59,6 +59,10 @@ class Clock {
   struct Reading {
     uint64_t ticks, utc_ns, rate;
   };
+  struct Moment {
+    uint64_t ticks, mono_ns, utc_ns;
+  };
+  Moment moment() const noexcept;
   Reading anchor() const noexcept;
   void publish(const Reading& reading) noexcept;
 

@@ -36,8 +36,7 @@ int32_t own_pid = 0;
 std::atomic<int32_t*> mask_pointer{nullptr};
 std::atomic<int32_t> native_abi{0};
 
-// --- switching
-// ------------------------------------------------------------------------------------
+// --- switching ---
 
 int32_t mask_for(int32_t abi_version, uint32_t events) noexcept {
   uint64_t mask = 0;
@@ -55,7 +54,9 @@ int32_t mask_for(int32_t abi_version, uint32_t events) noexcept {
 void apply_control(void*, bool enabled, uint32_t events) noexcept {
   int32_t* mask = mask_pointer.load(std::memory_order_acquire);
   if (mask == nullptr) return;
-  const int32_t value = enabled ? mask_for(native_abi.load(std::memory_order_relaxed), events) : 0;
+  // While it is off, operations are still counted, so that their numbers agree between ranks later.
+  const uint32_t wanted = enabled ? events : events & (kEventColl | kEventP2p);
+  const int32_t value = mask_for(native_abi.load(std::memory_order_relaxed), wanted);
   __atomic_store_n(mask, value, __ATOMIC_RELAXED);  // NCCL reads it on its own threads
 }
 
@@ -77,8 +78,7 @@ void after_fork_in_child() noexcept {
   own_pid = static_cast<int32_t>(syscall(SYS_getpid));
 }
 
-// --- set-up
-// ---------------------------------------------------------------------------------------
+// --- set-up ---
 
 uint64_t number_setting(const char* name, uint64_t fallback, abi::Logger logger) noexcept {
   const char* text = getenv(name);
@@ -179,8 +179,7 @@ int32_t finalize(void* context) noexcept {
   return 0;
 }
 
-// --- events
-// ---------------------------------------------------------------------------------------
+// --- events ---
 
 template <int V>
 uint64_t type_of(const abi::Descr<V>& d) noexcept {
@@ -433,8 +432,7 @@ int32_t record_event_state(void* handle, int32_t state, void* args) noexcept {
   return 0;
 }
 
-// --- entry points
-// -----------------------------------------------------------------------------------
+// --- entry points ---
 
 template <int V>
 int32_t init1(void** context, int32_t* mask) noexcept {

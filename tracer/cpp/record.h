@@ -112,7 +112,7 @@ enum class GapReason : uint8_t {
       7,  // the sampler did not run for more than ten intervals: process stopped or swapped
 };
 
-// --- words ------------------------------------------------------------------------------------
+// --- words ---
 
 inline constexpr uint64_t kSequenceMask = (uint64_t{1} << 40) - 1;
 
@@ -158,7 +158,7 @@ constexpr uint32_t high32(uint64_t word) { return static_cast<uint32_t>(word >> 
 // Sums saturate one below "unknown".
 constexpr uint64_t clamp48(uint64_t value) { return value < kUnknown48 ? value : kUnknown48 - 1; }
 
-// --- ring records, 64 bytes each ----------------------------------------------------------------
+// --- ring records, 64 bytes each ---
 // Every record is eight words. Times are UTC ns; durations ns; counters chunks (one network
 // transfer).
 

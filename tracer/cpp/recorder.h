@@ -130,7 +130,7 @@ class Recorder {
 
   bool is_open() const noexcept { return memory_ != nullptr; }
   bool enabled() const noexcept { return enabled_.load(std::memory_order_relaxed); }
-  // [control] Switches recording; new operations are refused while it is off.
+  // [control] Switches recording. While it is off, new operations are counted and not recorded.
   void set_enabled(bool on) noexcept;
   // [record] In a forked child: nothing of ours is touched any more.
   void abandon() noexcept {
@@ -256,6 +256,7 @@ class Recorder {
   Handle place_flow(FlowSlot*& f) noexcept;
   bool free_flow(uint32_t slot, uint32_t gen, uint8_t more_flags) noexcept;
   void write_flow(const FlowSlot& f, Handle h, uint8_t more_flags) noexcept;
+  void end_all_of(uint32_t comm) noexcept;
   void leave_op(Handle parent, bool was_running, uint64_t end_ticks) noexcept;
 
   static void* sampler_main(void* self) noexcept;

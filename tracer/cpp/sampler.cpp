@@ -119,6 +119,11 @@ void Recorder::sample_flows(uint64_t now_ticks, uint64_t now_ns) noexcept {
     const uint64_t idle_ns = clock_.to_ns(flow_detail::since(now_ticks, seen.moved_ticks));
     r.idle_ms = static_cast<uint32_t>(idle_ns / 1000000u < kUnknown32 ? idle_ns / 1000000u
                                                                       : kUnknown32 - 1);
+    // Complete for long and never stopped: the stop is not going to come.
+    if (r.total != 0 && r.done >= r.total && r.idle_ms > kStandsLongMs) {
+      free_flow(i, gen, 0);
+      continue;
+    }
     if (r.idle_ms > kStandsLongMs && seen.written_ticks != 0 &&
         !passed_ms(now_ticks, seen.written_ticks, kStandsRepeatMs)) {
       continue;
@@ -169,7 +174,10 @@ void Recorder::sample_ops(uint64_t now_ticks) noexcept {
       }
     }
     // acquire in `children`: whoever sees none left also sees their end.
-    if (o.children.load(std::memory_order_acquire) == 0 && op_finished(o)) {
+    // Up to NCCL 2.26 an operation has no flows before it reaches the head of its connections:
+    // while its communicator is at work it may be waiting for that.
+    const bool may_wait = get(o.flows) == 0 && get(o.kernel_seen) == 0 && get(c.running) != 0;
+    if (o.children.load(std::memory_order_acquire) == 0 && op_finished(o) && !may_wait) {
       if (passed_ms(now_ticks, get(o.event_ticks), kGraceMs)) close_op(o, i, OpState::completed);
       continue;
     }

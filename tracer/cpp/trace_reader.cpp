@@ -20,8 +20,7 @@ constexpr uint64_t kMostRecords = uint64_t{1} << 32;
 constexpr uint64_t kUnsettled = 64;  // more threads than that do not write at one time
 }  // namespace
 
-// --- columns
-// ----------------------------------------------------------------------------------------
+// --- columns ---
 
 Column::Column(Column&& other) noexcept
     : type(other.type),
@@ -45,8 +44,7 @@ uint8_t* Column::grow(size_t more) {
   return at;
 }
 
-// --- opening
-// ----------------------------------------------------------------------------------------
+// --- opening ---
 
 void TraceReader::fail(const std::string& what) const { throw TraceError(name_ + ": " + what); }
 
@@ -182,8 +180,7 @@ std::vector<CommunicatorEntry> TraceReader::communicators() const {
   return result;
 }
 
-// --- reading
-// ------------------------------------------------------------------------------------------
+// --- reading ---
 
 // First of the newest positions that is not whole yet, `end` if all are.
 uint64_t TraceReader::settled(uint64_t from, uint64_t end) const {
