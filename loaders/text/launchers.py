@@ -15,6 +15,7 @@ from mycroft.loaders.text.matcher import Line, Matcher
 from mycroft.loaders.text.scope import TEXT_LIMIT, FileScope, Row
 from mycroft.loaders.text.torch_errors import SIGNALS
 from mycroft.loaders.text.torch_log import noise, rank_number
+from mycroft.loaders.text.tracebacks import exception_of, write_exception
 
 FORMAT: Final = "launcher_log"
 _MAX_TASKS: Final = 1_024
@@ -102,6 +103,9 @@ _ENTRY: Final = re.compile(r"\s*\[(?P<i>\d+)\]:\s*$")
 class _ChildFailed:
     """The block of `ChildFailedError`: one row per failure, `root_cause` for the one that the agent saw first."""
 
+    # The traceback of a process that wrote an error file stands inside the block.
+    owns_tracebacks: Final = True
+
     def __init__(self) -> None:
         self._left = 4_000
         self._root = False
@@ -167,7 +171,7 @@ class _ChildFailed:
             return
         columns: Row = {"moment": moment} if moment else {}
         traceback = fields.get("traceback", "")
-        row = _said(
+        _said(
             scope,
             line,
             0,
@@ -181,7 +185,10 @@ class _ChildFailed:
             text=(f"exitcode {fields.get('exitcode', '?')}: {traceback}")[:TEXT_LIMIT],
             **columns,
         )
-        row["peer"] = None
+        found = exception_of(traceback) if "Traceback" in traceback else None
+        if found is not None and number is not None:
+            target = Line(line.number, found[1] or found[0], line.facts, claimed=True)
+            write_exception(scope, target, *found, **columns, rank=number, local_rank=local, pid=pid, host=host)
         if number is not None:
             scope.know(number, line, host=host, pid=pid, local_rank=local)
 
@@ -230,13 +237,6 @@ def _srun(scope: FileScope, line: Line, match: re.Match[str]) -> None:
             code=code,
             host=match["node"],
             level="error",
-        )
-
-
-def _slurm_oom(scope: FileScope, line: Line, match: re.Match[str]) -> None:
-    if scope.once(("slurm_oom", line.facts.key(), match["step"])):
-        _said(
-            scope, line, match.start(), "oom_kill", name="slurm_step", value=float(match["n"] or 1), peer=match["step"]
         )
 
 
@@ -507,13 +507,6 @@ MATCHERS: Final[tuple[Matcher, ...]] = (
             r"|[A-Z][\w ]{3,40})"
         ),
         _srun,
-    ),
-    Matcher(
-        "slurm_oom",
-        FORMAT,
-        ("oom_kill event", "oom-kill event"),
-        re.compile(r"Detected (?P<n>\d+) oom.kill events? in (?P<step>\S+?)\.?(?: cgroup|\s|$)"),
-        _slurm_oom,
     ),
     Matcher(
         "slurm_cancelled",

@@ -182,16 +182,33 @@ class FileScope:
 
     # -- blocks -----------------------------------------------------------------------------------------------
 
-    def open(self, line: Line, block: Block) -> None:
-        """Begin a block at `line`; the further lines of the same writer go to it first."""
-        key = line.facts.key()
-        old = self._blocks.pop(key, None)
-        if old is not None:
-            old.close(self)
-        if len(self._blocks) < _MAX_BLOCKS:
-            self._blocks[key] = block
-        else:
+    def open(self, line: Line, block: Block, *, loose: bool = False) -> None:
+        """Begin a block at `line`; the further lines of the same writer go to it first.
+
+        `loose`: also lines that are the same writer's but for the rank. torch puts `[rankN]:` in front of the first
+        line of a message only.
+        """
+        keys = [line.facts.key()]
+        if loose and line.facts.rank is not None:
+            keys.append(line.facts.key(with_rank=False))
+        for key in keys:
+            old = self._blocks.get(key)
+            if old is not None:
+                self._close(old)
+        if len(self._blocks) >= _MAX_BLOCKS:
             block.close(self)
+            return
+        for key in keys:
+            self._blocks[key] = block
+
+    def _close(self, block: Block) -> None:
+        for key in [key for key, other in self._blocks.items() if other is block]:
+            del self._blocks[key]
+        block.close(self)
+
+    def block_of(self, line: Line) -> Block | None:
+        """Return the open block of the writer of `line`."""
+        return self._blocks.get(line.facts.key())
 
     def continues(self, line: Line) -> bool:
         """Say whether the writer of `line` has an open block, which has then taken the line."""
@@ -201,24 +218,21 @@ class FileScope:
         """Offer `line` to the open block of its writer; True: the block took it."""
         if not self._blocks:
             return False
-        key = line.facts.key()
-        block = self._blocks.get(key)
+        block = self._blocks.get(line.facts.key())
         if block is None:
             return False
         if block.feed(self, line):
             self.claim(line)
             return True
-        self._blocks.pop(key, None)
-        block.close(self)
+        self._close(block)
         return False
 
     # -- the end ----------------------------------------------------------------------------------------------
 
     def close_blocks(self) -> None:
         """Close what the file left open."""
-        blocks, self._blocks = self._blocks, {}
-        for block in blocks.values():
-            block.close(self)
+        while self._blocks:
+            self._close(next(iter(self._blocks.values())))
 
     def pending_events(self) -> list[Row]:
         """Return the rows of `events` that have not left yet; they may be changed."""

@@ -286,7 +286,11 @@ def _async_error(scope: FileScope, line: Line, match: re.Match[str]) -> None:
         out_numel=number(groups.get("nout")),
         **columns,
     )
-    scope.open(line, _AsyncError(row))
+    if scope.continues(line):
+        # Inside a traceback, which gathers the rest of the message itself.
+        scope.memory[("nccl_error", line.facts.key())] = row
+    else:
+        scope.open(line, _AsyncError(row), loose=True)
 
 
 class _CallStack:
@@ -337,7 +341,7 @@ def _hccl(scope: FileScope, line: Line, match: re.Match[str]) -> None:
 
 
 def _call_stack(scope: FileScope, line: Line, match: re.Match[str]) -> None:
-    scope.open(line, _CallStack(line, match.start()))
+    scope.open(line, _CallStack(line, match.start()), loose=True)
 
 
 def finish(scope: FileScope) -> None:

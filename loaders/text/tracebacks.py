@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
 from mycroft.loaders.frames import short_file
 from mycroft.loaders.text.matcher import Line, Matcher
-from mycroft.loaders.text.scope import TEXT_LIMIT, FileScope
+from mycroft.loaders.text.scope import TEXT_LIMIT, FileScope, Row
 from mycroft.loaders.text.torch_log import PEER
 
 FORMAT: Final = "traceback"
@@ -105,39 +105,45 @@ class _Traceback:
         if not scope.once(("exception", rank, line.facts.key(), name, message, stack)):
             return
         moment = scope.moment_at(line, at) or scope.moment_at(self._last)
-        columns = {"moment": moment} if moment else {}
-        target = Line(self._last.number, message or name, line.facts)
-        target.claimed = True
-        row = scope.event(
-            target,
-            0,
-            "exception",
-            name=name,
-            level="error",
-            text=(message or name)[:TEXT_LIMIT],
-            stack_id=stack,
-            **columns,
-        )
-        row["rank"] = rank
-        connection = _CONNECTION.search(message)
-        if connection is not None:
-            row["peer"] = _peer(message)
-            if row["peer"] is None or scope.once(("closed", rank, row["peer"], connection[0])):
-                self._closed(scope, target, rank, row["peer"], name, message)
+        target = Line(self._last.number, message or name, line.facts, claimed=True)
+        columns: Row = {"rank": rank, "stack_id": stack}
+        if moment is not None:
+            columns["moment"] = moment
+        write_exception(scope, target, name, message, **columns)
 
-    @staticmethod
-    def _closed(scope: FileScope, line: Line, rank: int | None, peer: str | None, name: str, message: str) -> None:
-        gloo = "gloo" in message
-        row = scope.event(
-            line,
-            0,
-            "connection_closed",
-            level="error",
-            name="gloo" if gloo else "nccl" if "nccl" in message.lower() else "store",
-            peer=peer,
-            text=message[:TEXT_LIMIT],
+
+def write_exception(scope: FileScope, line: Line, name: str, message: str, **columns: Any) -> None:
+    """Add an `exception`, and a `connection_closed` beside it when the other side had gone: such are consequences."""
+    row = scope.event(line, 0, "exception", name=name, level="error", text=(message or name)[:TEXT_LIMIT], **columns)
+    told: Row | None = scope.memory.pop(("nccl_error", line.facts.key()), None)
+    connection = _CONNECTION.search(message)
+    if connection is None:
+        return
+    peer = _peer(message)
+    row["peer"] = peer
+    if told is not None:
+        told["peer"] = peer
+    if peer is None or scope.once(("closed", row["rank"], peer, connection[0])):
+        by = "gloo" if "gloo" in message else "nccl" if "nccl" in message.lower() else "store"
+        columns.pop("stack_id", None)
+        scope.event(
+            line, 0, "connection_closed", level="error", name=by, peer=peer, text=message[:TEXT_LIMIT], **columns
         )
-        row["rank"] = rank
+
+
+_EXCEPTION_LINE: Final = re.compile(
+    r"(?P<name>[A-Za-z_][\w.]{0,200}(?:Error|Exception|Interrupt|Exit|Failure))(?:: ?(?P<text>.*))?$"
+)
+
+
+def exception_of(text: str) -> tuple[str, str] | None:
+    """Return class and message of the exception that a whole traceback ends in."""
+    lines = text.splitlines()
+    for at in range(len(lines) - 1, -1, -1):
+        match = _EXCEPTION_LINE.match(lines[at].strip())
+        if match is not None:
+            return match["name"], "\n".join([match["text"] or "", *lines[at + 1 :]]).strip()
+    return None
 
 
 _ADDRESSES: Final = (
@@ -158,7 +164,8 @@ def _peer(message: str) -> str | None:
 
 
 def _traceback(scope: FileScope, line: Line, match: re.Match[str]) -> None:
-    scope.open(line, _Traceback(line, match.start()))
+    if not getattr(scope.block_of(line), "owns_tracebacks", False):
+        scope.open(line, _Traceback(line, match.start()))
 
 
 class _Fault:

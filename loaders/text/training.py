@@ -271,7 +271,7 @@ MATCHERS: Final[tuple[Matcher | BulkMatcher, ...]] = (
         "identity",
         FORMAT,
         ("pid=", "pid ", "pid:", "host=", "host ", "host:", "hostname", "node="),
-        re.compile(r"(?i)(?<![\w-])rank(?![\w-]*s)"),
+        re.compile(r"(?i)(?<![\w-])(?:global[_ ])?rank(?![\w-]*s)"),
         _identity,
     ),
     Matcher(
@@ -349,7 +349,8 @@ MATCHERS: Final[tuple[Matcher | BulkMatcher, ...]] = (
         re.compile(
             r"(?i)\btraining (?:run |job |loop )?(?:is |was |has )?(?:now )?(?:done|finished|complete[d]?|ended)\b"
             r"(?! (?:step|epoch|iter))"
-            r"|\b(?:finished|completed|done) training\b|`?Trainer\.fit`? stopped|^\W*all done\b"
+            r"|\b(?:finished|completed|done) training\b(?! (?:step|epoch|batch|iter))"
+            r"|`?Trainer\.fit`? stopped|^\W*all done\b"
         ),
         _finished,
     ),

@@ -43,10 +43,10 @@ class Facts:
     repeated: int = 0
     moment: Moment | None = None
 
-    def key(self) -> tuple[object, ...]:
+    def key(self, *, with_rank: bool = True) -> tuple[object, ...]:
         """Return what tells one writer from another: lines of one traceback share it."""
         return (
-            self.rank,
+            self.rank if with_rank else None,
             self.local_rank,
             self.task,
             self.index,
