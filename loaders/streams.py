@@ -82,9 +82,20 @@ class _Codec(Protocol):
 class _Zlib:
     def __init__(self) -> None:
         self._codec = zlib.decompressobj(wbits=31)
+        self._most = PIECE
 
     def feed(self, data: bytes) -> bytes:
-        return self._codec.decompress(self._codec.unconsumed_tail + data, PIECE)
+        data = self._codec.unconsumed_tail + data
+        while True:
+            # A call that fails gives nothing, not even what came before the damage: go back and take smaller steps.
+            before = self._codec.copy()
+            try:
+                return self._codec.decompress(data, self._most)
+            except zlib.error:
+                if self._most == 1:
+                    raise
+                self._codec = before
+                self._most = max(self._most // 64, 1)
 
     def hungry(self) -> bool:
         return not self._codec.unconsumed_tail
