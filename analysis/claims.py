@@ -45,6 +45,35 @@ KINDS: Final[dict[str, str]] = {
     "late": "arrives last, again and again",
     "late_input": "is late by a constant extra period that does not depend on the work",
     "slow_operations": "every operation of the group is slow although all arrive on time",
+    # links, devices and machines
+    "gpu_fault": "its GPU reported a fatal error in time",
+    "gpu_remedy": "the driver asks for a reset, a reboot or a drain",
+    "gpu_unwell": "its GPU counts errors that it could not correct",
+    "throttled": "its GPU runs slower than asked, and says why",
+    "slow_clock": "its GPU runs slower than its sisters",
+    "link_down": "its own port lost the link",
+    "link_errors": "the error counters of its port grow, those of others do not",
+    "at_all_ends": "it is one end of the failed connections",
+    "uses_device": "whose traffic goes over the device",
+    "narrow_link": "a PCIe link trained to fewer lanes than both ends can",
+    "storage_stalls": "its storage answers late or not at all",
+    # start-up
+    "wrong_interface": "offers an address that the others cannot reach",
+    "unreachable": "cannot be reached by the others",
+    "other_environment": "has other settings than the other hosts",
+    "right_interface": "has an interface in the subnet of the others",
+    # NCCL RAS
+    "behind": "has launched fewer operations than the others",
+    "unchanged": "and did not move between two queries",
+    "killed_by_ras": "is considered dead by NCCL RAS",
+    "unresponsive": "does not answer NCCL RAS",
+    # slowness, measured
+    "slow_transfer": "an operation became slow on all members alike: nobody is late",
+    "congested": "told others to stop sending, and dropped packets",
+    "paused": "was told to stop sending",
+    "slow_host": "is slow with every partner, which are fast with each other",
+    "slow_path": "is slow with one partner alone",
+    "wrong_results": "computed wrong results",
 }
 
 
@@ -99,6 +128,9 @@ class Suspicion:
     doubts: tuple[tuple[str, str], ...] = ()
     passed_over: tuple[tuple[str, tuple[int, ...], str], ...] = field(default=())
     """Other explanations: (category, ranks, why it was rejected)."""
+    hosts: tuple[str, ...] = ()
+    """Hosts to blame where the ranks do not say so, or no rank is known."""
+    devices: tuple[str, ...] = ()
 
     def has(self, *kinds: str) -> bool:
         """Say whether any claim is of one of these kinds."""

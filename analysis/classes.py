@@ -29,10 +29,17 @@ CLASSES: Final[tuple[ClassRule, ...]] = (
     # What a rank did differs from what the others did: code, whatever became of the process afterwards.
     ClassRule("another operation", ("odd_type",), "code_divergence", "code"),
     ClassRule("another size or dtype", ("odd_size", "odd_dtype"), "size_mismatch", "code"),
+    # A device that failed takes its process with it: whatever that printed last is a consequence.
+    ClassRule("its GPU failed", ("gpu_fault",), "gpu_fault", "gpu", "crash"),
     # How a process ended.
     ClassRule("no memory", ("out_of_memory",), "out_of_memory", "process", "crash"),
     ClassRule("ended by a signal", ("killed",), "process_died", "process", "crash"),
     ClassRule("its own exception", ("exception",), "exception", "code", "crash"),
+    ClassRule("dead by NCCL's own account", ("killed_by_ras",), "process_died", "process", "crash"),
+    # Links and start-up.
+    ClassRule("an address nobody can reach", ("wrong_interface",), "misconfigured_interface", "config"),
+    ClassRule("a host nobody can reach at start-up", ("unreachable",), "init_timeout", "process"),
+    ClassRule("its port lost the link", ("link_down", "at_all_ends"), "link_fault", "nic"),
     # The order and number of operations.
     ClassRule("two groups in the other order", ("swapped",), "order_deadlock", "code"),
     ClassRule(
@@ -53,8 +60,30 @@ CLASSES: Final[tuple[ClassRule, ...]] = (
     ClassRule("not even a dump", ("no_dump",), "process_died", "process", "hang", also=("dumps_of_all_others",)),
     ClassRule("no dump, nothing else known", ("no_dump",), "absent", "unknown"),
     ClassRule("in its own code", ("in_code",), "absent", "process"),
-    ClassRule("did not come", ("absent",), "absent", "process"),
-    # Slowness.
+    ClassRule("does not answer", ("unresponsive",), "process_stopped", "process"),
+    ClassRule("did not come", ("absent", "behind"), "absent", "process"),
+    # Slowness: a measured lateness with its reason, then without.
+    ClassRule("late, and its GPU throttles", ("late",), "slow_gpu", "gpu", "slow", also=("throttled",)),
+    ClassRule("late, and its GPU runs slower", ("late",), "slow_gpu", "gpu", "slow", also=("slow_clock",)),
+    ClassRule("late behind a narrow link", ("late",), "pcie_degraded", "host", "slow", also=("narrow_link",)),
+    ClassRule(
+        "slow behind a narrow link",
+        ("slow_host", "slow_transfer"),
+        "pcie_degraded",
+        "host",
+        "slow",
+        also=("narrow_link",),
+    ),
+    ClassRule("the congested receiver", ("congested",), "network_congestion", "network", "slow"),
+    ClassRule(
+        "slow, and its port counts errors", ("slow_transfer",), "link_fault", "nic", "slow", also=("link_errors",)
+    ),
+    ClassRule("slow with every partner", ("slow_host",), "slow_nic", "nic", "slow"),
+    ClassRule("slow on one path", ("slow_path",), "network_congestion", "network", "slow"),
+    ClassRule("wrong results", ("wrong_results",), "unknown", "unknown", "slow"),
+    ClassRule("slow on all alike", ("slow_transfer",), "slow_group", "network", "slow"),
+    ClassRule("throttles", ("throttled", "slow_clock"), "slow_gpu", "gpu", "slow"),
+    ClassRule("a narrow link", ("narrow_link",), "pcie_degraded", "host", "slow"),
     ClassRule("late by its input", ("late_input",), "dataloader", "code", "slow"),
     ClassRule("late by its work", ("late",), "slow_compute", "unknown", "slow"),
     ClassRule("a slow group", ("slow_operations",), "slow_group", "unknown", "slow"),

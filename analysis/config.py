@@ -21,20 +21,20 @@ class Thresholds:
     # Operations of one group that two ranks must share before their order of issue is compared.
     twin_context_ops: int = 3
 
-    # Lateness: operations per group that must be seen before "always late" is said.
-    late_least_ops: int = 6
-    # ... the median gap to the peers, as a share of the period of these operations,
-    late_least_share: float = 0.15
-    # ... in robust deviations of the peers' own scatter,
-    late_least_sigma: float = 6.0
-    # ... and absolutely: below this nobody would look into it.
-    late_least_ns: int = 2 * NS_PER_MS
-    # Share of the operations in which the same rank must be the last one.
+    # Lateness: steps in which the same rank must be the first late one, as a number
+    late_least_steps: int = 3
+    # ... and as a share of the steps seen;
     late_least_fraction: float = 0.6
+    # its lateness in a step, as a share of the step: below this nobody would look into it,
+    late_least_share: float = 0.1
+    # at one operation, in multiples of the usual scatter between members,
+    late_least_sigma: float = 4.0
+    # ... and absolutely.
+    late_least_ns: int = 300_000
 
     # Slow group: its operations against those of its sister groups.
     slow_group_ratio: float = 1.8
-    slow_group_least_ns: int = 1 * NS_PER_MS
+    slow_group_least_ns: int = NS_PER_MS // 2
 
     # A log that stops this long before the others' last line stopped early.
     silent_least_ns: int = 1 * NS_PER_S

@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from mycroft.analysis import machine_rules
 from mycroft.analysis.absence import Life
 from mycroft.analysis.claims import Claim, Ref, Suspicion
 from mycroft.analysis.config import Thresholds
 from mycroft.analysis.facts import Facts
 from mycroft.analysis.liveness import Liveness
+from mycroft.analysis.machine import Machine
 from mycroft.analysis.matching import Matched
 from mycroft.analysis.mismatch import Mismatch
 from mycroft.analysis.sequence import Divergence, find_divergences, first_missing, role_peers
@@ -36,11 +38,22 @@ class Case:
     mismatches: tuple[Mismatch, ...]
     liveness: Liveness
     limits: Thresholds
+    machine: Machine
+    since: int | None = None
+    """When the trouble began, ns UTC, as far as any source says."""
 
     def signs_of(self, ranks: Sequence[int]) -> tuple[Claim, ...]:
         """Return the signs of life that are about any of these ranks."""
         wanted = set(ranks)
         return tuple(c for c in self.signs if wanted & set(c.ranks))
+
+    def life_signs(self, ranks: Sequence[int]) -> tuple[Claim, ...]:
+        """Return the signs of life of ranks, for rules of other modules."""
+        return self.signs_of(ranks)
+
+    def place_claims(self, ranks: Sequence[int]) -> tuple[Claim, ...]:
+        """Return where the main threads of ranks are."""
+        return tuple(_place_claims(self, ranks))
 
     def is_victim(self, rank: int) -> bool:
         """Say whether the rank itself reports that others stopped, and nothing accuses it."""
@@ -61,7 +74,8 @@ def blame(case: Case) -> list[Suspicion]:
     for name, rule in RULES:
         found, explained = rule(case, left)
         named = {r for s in suspicions for r in s.ranks}
-        suspicions += [replace(s, rule=name) for s in found if not set(s.ranks) <= named]
+        fresh = [s for s in found if (not set(s.ranks) <= named if s.ranks else not suspicions)]
+        suspicions += [machine_rules.enrich(case, replace(s, rule=name)) for s in fresh]
         left -= explained
     return suspicions
 
@@ -559,7 +573,11 @@ def unseen(case: Case, left: set[int]) -> Explained:
 Rule = Callable[[Case, set[int]], Explained]
 RULES: Final[tuple[tuple[str, Rule], ...]] = (
     ("mismatch", mismatched),
+    ("gpu_fault", machine_rules.gpu_fault),
     ("ended", ended),
+    ("transport", machine_rules.transport),
+    ("start_up", machine_rules.start_up),
+    ("ras", machine_rules.ras),
     ("device_behind", device_behind),
     ("cycle", crossed),
     ("finished_early", finished_early),
@@ -567,4 +585,5 @@ RULES: Final[tuple[tuple[str, Rule], ...]] = (
     ("absent", absent),
     ("stuck_together", stuck_together),
     ("unseen", unseen),
+    ("slow", machine_rules.slow),
 )

@@ -13,6 +13,8 @@ from mycroft.analysis.culprits import Case, blame, count_words
 from mycroft.analysis.facts import Facts, Frames, read_facts
 from mycroft.analysis.findings import compose
 from mycroft.analysis.liveness import judge
+from mycroft.analysis.machine import read_machine
+from mycroft.analysis.machine_rules import symptom_time
 from mycroft.analysis.matching import match
 from mycroft.analysis.mismatch import find_mismatches
 from mycroft.analysis.stacks import places
@@ -52,6 +54,8 @@ def build_case(facts: Facts, *, limits: Thresholds = DEFAULTS) -> Case:
     where = places(facts)
     graph = build(facts, matched, where)
     found = lives(facts)
+    machine = read_machine(facts.store, facts.files)
+    first = min((m.first_enq for m in graph.meetings.values() if m.first_enq and graph.waiting), default=None)
     return Case(
         facts=facts,
         matched=matched,
@@ -62,6 +66,8 @@ def build_case(facts: Facts, *, limits: Thresholds = DEFAULTS) -> Case:
         mismatches=find_mismatches(facts, matched),
         liveness=judge(facts, matched, where, found, graph.waiting, limits),
         limits=limits,
+        machine=machine,
+        since=symptom_time(machine, first),
     )
 
 

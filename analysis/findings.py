@@ -89,7 +89,8 @@ def _finding(case: Case, s: Suspicion, rule: ClassRule) -> Finding:
         rows.add_claim(claim)
     chain = _chain(case, s, rows)
     victims = _victims(case, s)
-    hosts = tuple(sorted({h for r in s.ranks if (i := facts.ranks.get(r)) is not None and (h := i.host) is not None}))
+    at = {h for r in s.ranks if (i := facts.ranks.get(r)) is not None and (h := i.host) is not None}
+    hosts = tuple(sorted(at)) or s.hosts
     summary = _summary(case, s, rule)
     status: Status = rule.status
     return Finding(
@@ -98,7 +99,7 @@ def _finding(case: Case, s: Suspicion, rule: ClassRule) -> Finding:
         category=rule.category,
         component=_component(s, rule),
         confidence=confidence,
-        root_cause=RootCause(ranks=s.ranks, hosts=hosts, one_of=s.one_of),
+        root_cause=RootCause(ranks=s.ranks, hosts=hosts, devices=s.devices, one_of=s.one_of),
         summary=summary,
         why=_why(case, s),
         confidence_why=reasons,
@@ -146,7 +147,9 @@ class _Rows:
 
     def add_claim(self, claim: Claim) -> None:
         refs = claim.refs or (
-            Ref(claim.text, table="rank_dumps", key=(("rank", claim.ranks[0]),), source=claim.source),
+            Ref(claim.text, table="rank_dumps", key=(("rank", claim.ranks[0]),), source=claim.source)
+            if claim.ranks
+            else Ref(claim.text, source=claim.source),
         )
         for ref in refs:
             self.add(ref)
@@ -154,6 +157,8 @@ class _Rows:
 
 def who(facts: Facts, ranks: Sequence[int]) -> str:
     """Return ranks with their host, where all are on one."""
+    if not ranks:
+        return ""
     words = count_words(ranks)
     hosts = {i.host for r in ranks if (i := facts.ranks.get(r)) is not None}
     if len(hosts) == 1 and None not in hosts:
@@ -174,7 +179,9 @@ def _summary(case: Case, s: Suspicion, rule: ClassRule) -> str:
     place = s.first("in_dataloader", "in_checkpoint", "in_evaluation", "in_code", "in_exception")
     detail = s.first(
         "odd_type", "odd_size", "odd_dtype", "swapped", "left_path", "alone", "in_evaluation", "finished",
-        "exception", "odd_place", "late", "late_input", "slow_operations",
+        "exception", "odd_place", "gpu_fault", "throttled", "slow_clock", "narrow_link", "congested", "link_down",
+        "wrong_interface", "unreachable", "at_all_ends", "slow_host", "slow_path", "wrong_results", "late",
+        "late_input", "slow_operations", "slow_transfer",
     )  # fmt: skip
     told = ""
     if detail is not None:
@@ -186,7 +193,8 @@ def _summary(case: Case, s: Suspicion, rule: ClassRule) -> str:
     if s.one_of:
         template = ONE_OF_BY_CATEGORY.get(rule.category, ONE_OF)
     text = template.format(
-        who=who(case.facts, s.ranks),
+        who=who(case.facts, s.ranks) or (f"host {' or '.join(s.hosts)}" if s.hosts else "no rank that stands out"),
+        device=", ".join(s.devices) or "its network device",
         op=_operation(case, s),
         place=f": {place.detail}" if place is not None and place.detail else "",
         detail=told or "see the evidence",

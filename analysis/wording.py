@@ -19,6 +19,14 @@ SUMMARIES: Final[dict[str, str]] = {
     "process_died": "{who} died; the others were left in {op}{detail_tail}.",
     "process_stopped": "{who} is alive but does not run; the others wait for it in {op}.",
     "device_hang": "The device of {who} does not get through {op}, although the program issued it and more.",
+    "gpu_fault": "The GPU of {who} failed: {detail}; the others were left in {op}.",
+    "link_fault": "The link of {device} on {who} failed: {detail}.",
+    "misconfigured_interface": "{who} offers an address that the others cannot reach: {detail}.",
+    "init_timeout": "{who} could not be reached while the job started: {detail}.",
+    "slow_gpu": "{who} is slow because its GPU is: {detail}.",
+    "pcie_degraded": "{who} is slow behind a narrow PCIe link: {detail}.",
+    "slow_nic": "{who} carries less than its peers: {detail}.",
+    "network_congestion": "The network is congested at {who}: {detail}.",
     "slow_compute": "{who} reaches its operations late, again and again, and its peers wait: {detail}.",
     "slow_group": "Every operation of {op} is slow although all its members arrive on time: {detail}.",
     "unknown": "{who} is inside {op}, which everybody entered and nobody finishes; nothing tells who holds it up.",
@@ -88,6 +96,41 @@ STEPS: Final[dict[str, tuple[Step, ...]]] = {
         Step("nvidia-smi -q -i {gpu}", "on {host}: ECC, throttling, pending page retirement"),
         Step("dmesg -T | grep -i xid", "on {host}"),
         Step("cuda-gdb -p {pid} -batch -ex 'info cuda kernels'", "which kernel stands, rank {rank}"),
+    ),
+    "gpu_fault": (
+        Step(
+            "nvidia-smi -q -i {gpu}; dmesg -T | grep -i xid",
+            "on {host}: is it still there, what does the driver ask for",
+        ),
+        Step("<drain {host}, reset the GPU or reboot>", "before the job is started there again"),
+    ),
+    "link_fault": (
+        Step("ibstat; ibv_devinfo; mlxlink -d <device> -c", "on {host}: state, rate and cable of the port"),
+        Step("dmesg -T | grep -i -E 'mlx5|link'", "on {host}: when it went, and whether it came back"),
+    ),
+    "misconfigured_interface": (
+        Step("export NCCL_SOCKET_IFNAME=<interface that all hosts share>", "on {host}, then start again"),
+        Step("ip -br addr", "on {host}: which interface has an address in the subnet of the others"),
+    ),
+    "init_timeout": (
+        Step("<is the process of {host} running, and its port open>", "on {host}"),
+        Step("NCCL_DEBUG=INFO", "set it for the next run: bootstrap addresses of every host"),
+    ),
+    "slow_gpu": (
+        Step("nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE,POWER -i {gpu}", "on {host}: what it is held back by"),
+        Step("<air flow, power cap and neighbours of {gpu}>", "on {host}; drain it if heat persists"),
+    ),
+    "pcie_degraded": (
+        Step("lspci -vvv | grep -E '^[0-9a-f]|LnkCap|LnkSta'", "on {host}: the width each link trained to"),
+        Step("<reseat the card or cable, or reset the slot>", "on {host}"),
+    ),
+    "slow_nic": (
+        Step("ib_write_bw / nccl-tests in pairs", "from {host} to two others: is it the host or the path"),
+        Step("lspci -vvv; ethtool -S <nic>; ibstat", "on {host}: link width, errors, rate"),
+    ),
+    "network_congestion": (
+        Step("ethtool -S <nic> | grep -E 'pause|discard'", "twice, on {host} and its senders"),
+        Step("<who else sends to {host}: placement, ECN and PFC settings of its switch port>", "on the network side"),
     ),
     "slow_compute": (
         Step("nvidia-smi -q -d CLOCK,PERFORMANCE,TEMPERATURE -i {gpu}", "on {host}: throttling"),

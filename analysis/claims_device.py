@@ -1,0 +1,146 @@
+"""Xid and other words of a GPU about itself, weighed: cause, consequence, background, or another process.
+
+A fatal Xid in time takes its GPU's rank away whatever else that rank printed. Xid 43 and 45 follow a fault or come
+from the program; one hours before the trouble is background; one of a process that is not the rank's is another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from mycroft.analysis.claims import Claim, Suspicion
+from mycroft.analysis.machine import Machine, Row
+
+MINUTE_NS: Final = 60_000_000_000
+# How long before the first symptom a fault still counts as its cause; a GPU can fail and be noticed at the next step.
+BEFORE_NS: Final = 60 * MINUTE_NS
+# Kernel and job clocks differ by this much without meaning anything.
+AFTER_NS: Final = 5 * MINUTE_NS
+_QUARTER_NS: Final = 15 * MINUTE_NS
+
+
+def verdict_of(row: Row, machine: Machine, around: int | None) -> tuple[str, str]:
+    """Return what one Xid is to the trouble: `cause`, `consequence`, `background` or `other`, and why."""
+    if row.pid is not None and row.rank is not None and machine.pids.get(row.rank) not in (None, row.pid):
+        mine = machine.pids[row.rank]
+        return "other", f"it is of process {row.pid}, and rank {row.rank} is process {mine}"
+    if row.name == "consequence":
+        return "consequence", "this number follows another fault or comes from the program itself"
+    if row.name == "remedy":
+        return "remedy", "it says what the driver asks for"
+    if row.ts is None or around is None:
+        return "cause", "its time is not known"
+    early = around - row.ts
+    if row.quality != "exact" and abs(early) > BEFORE_NS:
+        # A clock without its zone is off by whole quarters of an hour.
+        early = (early + _QUARTER_NS // 2) % _QUARTER_NS - _QUARTER_NS // 2
+        if abs(early) <= AFTER_NS and abs(around - row.ts) <= 15 * 60 * MINUTE_NS:
+            return "cause", "its time fits but for the zone of the clock"
+        early = around - row.ts
+    if early > BEFORE_NS:
+        return "background", f"it is {_age(early)} older than the first symptom"
+    if early < -AFTER_NS:
+        return "consequence", f"it comes {_age(-early)} after the first symptom"
+    return "cause", f"it is {_age(abs(early))} {'before' if early >= 0 else 'after'} the first symptom"
+
+
+def _age(ns: int) -> str:
+    seconds = ns / 1e9
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def suspicions(machine: Machine, around: int | None) -> list[Suspicion]:
+    """Return the GPUs that failed, the earliest first; several GPUs at once are one suspicion each."""
+    rows = machine.of("xid")
+    causes = [(row, why) for row in rows if (v := verdict_of(row, machine, around))[0] == "cause" for why in [v[1]]]
+    if not causes:
+        return []
+    first = min((row.ts for row, _why in causes if row.ts is not None), default=None)
+    found: list[Suspicion] = []
+    seen: set[tuple[str | None, str]] = set()
+    for row, why in causes:
+        place = (row.host, row.device)
+        late = first is not None and row.ts is not None and row.ts - first > MINUTE_NS
+        if place in seen or late:
+            continue
+        seen.add(place)
+        found.append(_suspicion(machine, row, why, rows, around))
+    return found if len(found) <= 8 else []
+
+
+def _suspicion(machine: Machine, row: Row, why: str, rows: Sequence[Row], around: int | None) -> Suspicion:
+    where = f"{row.device or 'a GPU'} of {row.host or 'an unnamed host'}"
+    same = [r for r in rows if r.host == row.host and r.device == row.device and r.name in ("fatal", "fault", "remedy")]
+    claims: list[Claim] = []
+    ranks = (row.rank,) if row.rank is not None else ()
+    hosts = (row.host,) if row.host else ()
+    devices = (row.device,) if row.device else ()
+    for other in same:
+        text = f"Xid {other.code} of {where}: {other.detail}"
+        if other.name == "remedy":
+            continue
+        if text not in {c.text for c in claims}:
+            claims.append(
+                Claim(
+                    "kernel_log",
+                    "gpu_fault",
+                    ranks,
+                    "proof",
+                    text,
+                    (other.ref(text, "kernel_log"),),
+                    other.ts,
+                    hosts,
+                    devices,
+                    detail=text,
+                )
+            )
+    for other in same:
+        if other.name == "remedy":
+            text = f"Xid {other.code} of {where}: the driver asks for more than a restart of the process"
+            claims.append(
+                Claim(
+                    "kernel_log",
+                    "gpu_remedy",
+                    ranks,
+                    "weak",
+                    text,
+                    (other.ref(text, "kernel_log"),),
+                    other.ts,
+                    hosts,
+                    devices,
+                )
+            )
+    passed: list[tuple[str, tuple[int, ...], str]] = []
+    for other in rows:
+        kind, reason = verdict_of(other, machine, around)
+        if kind in ("background", "other", "consequence") and (other.host, other.device) != (row.host, row.device):
+            about = (other.rank,) if other.rank is not None else ()
+            passed.append(("gpu_fault", about, f"Xid {other.code} of {other.device} on {other.host}: {reason}"))
+    doubts: list[tuple[str, str]] = []
+    if row.ts is None:
+        doubts.append(("medium", "the kernel log gives no time for it"))
+    if "zone" in why:
+        doubts.append(("medium", why))
+    if row.code is not None and (row.code == 74 or 144 <= row.code <= 150):
+        doubts.append(("medium", "an NVLink error may come from the GPU at the other end of the link"))
+    if row.rank is None:
+        doubts.append(("medium", "no line says which rank uses this GPU"))
+    return Suspicion(
+        rule="",
+        ranks=ranks,
+        claims=tuple(claims),
+        hosts=hosts,
+        devices=devices,
+        waiting=tuple(r for r in sorted(machine.hosts) if r not in ranks),
+        since=row.ts,
+        doubts=tuple(doubts),
+        passed_over=tuple(dict.fromkeys(passed)),
+    )
+
+
+def claims(machine: Machine, around: int | None) -> list[Claim]:
+    """Return the claims about ranks alone, for suspicions that other rules make."""
+    return [claim for s in suspicions(machine, around) for claim in s.claims if claim.ranks]

@@ -1,0 +1,149 @@
+"""Start-up: a host that offers an address nobody can reach, and hosts that nobody can reach.
+
+The rank that prints "no route to host" is on the healthy side: the *target* offered an address of the wrong
+interface, or is not there. Bootstrap lines give the interface and address of every host; the one whose subnet differs,
+whose interface is a bridge of containers, or whose address is the unreachable one, is misconfigured.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from mycroft.analysis.claims import Claim, Suspicion
+from mycroft.analysis.machine import Machine, Row, some
+
+# Interfaces and addresses that no other host can reach.
+_LOCAL_INTERFACE: Final = re.compile(r"^(?:docker|br-|virbr|veth|lo$|lo:|cni|flannel|podman|lxc|tunl|kube)")
+_LOCAL_ADDRESS: Final = re.compile(r"^(?:127\.|169\.254\.|::1|fe80)")
+
+
+def subnet(address: str) -> str:
+    """Return the first three numbers of an IPv4 address; the address itself for anything else."""
+    match = re.match(r"^(\d{1,3}\.\d{1,3}\.\d{1,3})\.\d{1,3}$", address)
+    return match[1] if match else address
+
+
+def suspicions(machine: Machine) -> list[Suspicion]:
+    """Return the host with the wrong interface, or the one that cannot be reached while the job starts."""
+    if any(row.name == "complete" for row in machine.of("comm_init")):
+        return []
+    offers: dict[str, Row] = {}
+    for row in machine.of("identity"):
+        if row.name == "address" and row.detail == "bootstrap" and row.host:
+            offers.setdefault(row.host, row)
+    refused: dict[str, list[Row]] = defaultdict(list)
+    for row in machine.of("connect_failed"):
+        if row.peer and row.name in ("connect", "modify_qp"):
+            refused[row.peer].append(row)
+    odd = _odd(offers)
+    hit = {host for host, row in offers.items() if row.peer in refused}
+    chosen = sorted(odd & hit) or sorted(hit & _local(offers)) or (sorted(hit) if len(hit) == 1 else [])
+    if len(chosen) == 1:
+        return [_suspicion(machine, chosen[0], offers, refused, certain=chosen[0] in odd | _local(offers))]
+    if not chosen and len(odd) == 1 and refused:
+        return [_suspicion(machine, next(iter(odd)), offers, refused, certain=False)]
+    return []
+
+
+def _odd(offers: Mapping[str, Row]) -> set[str]:
+    """Return the hosts whose subnet is not that of most others."""
+    nets = Counter(subnet(row.peer) for row in offers.values())
+    if len(nets) < 2:
+        return set()
+    (usual, count), *rest = nets.most_common()
+    if rest and rest[0][1] == count:
+        return set()
+    return {host for host, row in offers.items() if subnet(row.peer) != usual}
+
+
+def _local(offers: Mapping[str, Row]) -> set[str]:
+    return {
+        host for host, row in offers.items() if _LOCAL_INTERFACE.match(row.device) or _LOCAL_ADDRESS.match(row.peer)
+    }
+
+
+def _suspicion(
+    machine: Machine, host: str, offers: Mapping[str, Row], refused: Mapping[str, Sequence[Row]], *, certain: bool
+) -> Suspicion:
+    offer = offers[host]
+    others = {h: row for h, row in offers.items() if h != host}
+    nets = Counter(f"{row.device} in {subnet(row.peer)}.0/24" for row in others.values())
+    text = f"{host} offers {offer.device} with {offer.peer}"
+    if nets:
+        text += f"; {some(sorted(others))} use {nets.most_common(1)[0][0]}"
+    kind = "wrong_interface" if certain else "unreachable"
+    ranks = machine.ranks_on(host) or tuple(
+        sorted(
+            {row.rank for rows in machine.rows.values() for row in rows if row.host == host and row.rank is not None}
+        )
+    )
+    claims = [Claim("nccl_log", kind, ranks, "strong", text, (offer.ref(text, "nccl_log"),), offer.ts, (host,))]
+    rows = list(refused.get(offer.peer, ()))
+    if rows:
+        who = sorted({str(row.rank) for row in rows if row.rank is not None})
+        whom = f"ranks {some(who)}" if who else "others"
+        text = f"{whom} cannot reach {offer.peer}: {rows[0].detail or 'no connection'}"
+        claims.append(
+            Claim(
+                "nccl_log",
+                "unreachable",
+                ranks,
+                "strong",
+                text,
+                tuple(r.ref(text, "nccl_log") for r in rows[:4]),
+                rows[0].ts,
+                (host,),
+            )
+        )
+    claims += _environment(machine, host)
+    other = [
+        row for row in machine.of("identity") if row.name == "address" and row.host == host and row.peer != offer.peer
+    ]
+    usual = {subnet(row.peer) for row in others.values()}
+    better = next((row for row in other if subnet(row.peer) in usual), None)
+    if better is not None:
+        text = f"{host} has {better.device} with {better.peer}, in the subnet of the others"
+        claims.append(
+            Claim("nccl_log", "right_interface", ranks, "weak", text, (better.ref(text, "nccl_log"),), None, (host,))
+        )
+    reporters = tuple(sorted({row.rank for row in rows if row.rank is not None} - set(ranks)))
+    passed = (("init_timeout", reporters, "they report the address that they cannot reach, which is not theirs"),)
+    doubts = (
+        ()
+        if certain
+        else (("medium", "the address looks like those of the other hosts: the process may not be there"),)
+    )
+    waiting = tuple(sorted(set(machine.hosts) - set(ranks)))
+    return Suspicion(
+        rule="",
+        ranks=ranks,
+        claims=tuple(claims),
+        hosts=(host,),
+        devices=(offer.device,),
+        waiting=waiting,
+        since=min((row.ts for row in rows if row.ts is not None), default=None),
+        doubts=doubts,
+        passed_over=passed if reporters else (),
+    )
+
+
+def _environment(machine: Machine, host: str) -> list[Claim]:
+    """Say where the environment of a host differs from that of the others."""
+    values: dict[str, dict[str, Row]] = defaultdict(dict)
+    for row in machine.of("nccl_env"):
+        where = machine.host_of(row)
+        if where:
+            values[row.name].setdefault(where, row)
+    found: list[Claim] = []
+    for name, by_host in sorted(values.items()):
+        mine = by_host.get(host)
+        theirs = {row.detail for h, row in by_host.items() if h != host}
+        if mine is not None and theirs and mine.detail not in theirs:
+            text = f"{name} is {mine.detail} on {host} and {some(sorted(theirs))} on the other hosts"
+            found.append(
+                Claim("nccl_log", "other_environment", (), "strong", text, (mine.ref(text, "nccl_log"),), None, (host,))
+            )
+    return found

@@ -1,0 +1,186 @@
+"""Rules over what NCCL, the kernel and the machines say; they stand in `culprits.RULES` beside those over the dumps.
+
+Each takes the case and the sinks that nobody has explained yet. A rule that needs the job to be in trouble says so:
+an old Xid or a link that once flapped is no finding on a healthy job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+from mycroft.analysis import (
+    claims_bench,
+    claims_counters,
+    claims_device,
+    claims_host,
+    claims_init,
+    claims_perf,
+    claims_ras,
+    claims_transport,
+)
+from mycroft.analysis.claims import Claim, Suspicion
+from mycroft.analysis.machine import Machine
+
+if TYPE_CHECKING:
+    from mycroft.analysis.culprits import Case
+
+Explained = tuple[list[Suspicion], set[int]]
+
+_SYMPTOMS: Final = ("connection_closed", "ib_error", "cuda_error", "exception", "connect_failed")
+
+
+def symptom_time(machine: Machine, first_wait: int | None) -> int | None:
+    """Return when the trouble began, ns UTC: the first wait, the call behind the first timeout, or the first error.
+
+    The watchdog's line comes as long after the stop as the timeout; its time less `ran for` is when the rank called.
+    """
+    times = [first_wait] if first_wait is not None else []
+    for row in machine.of("watchdog_timeout"):
+        if row.ts is not None and row.quality != "order_only":
+            times.append(row.ts - round((row.dur_ms or 0) * 1e6))
+    for row in machine.of(*_SYMPTOMS):
+        if row.ts is not None and row.quality != "order_only":
+            times.append(row.ts)
+    return min(times, default=None)
+
+
+def in_trouble(case: Case) -> bool:
+    """Say whether the job itself shows that something went wrong, or says nothing of itself at all."""
+    failed = any(life.victim_error or life.own_error or life.killed for life in case.lives.values())
+    silent = not case.facts.dumps and not case.lives and case.facts.steps.is_empty() and case.machine.perf.is_empty()
+    return bool(case.graph.waiting) or failed or silent
+
+
+def gpu_fault(case: Case, left: set[int]) -> Explained:
+    """A GPU that reported a fatal error in time: its rank is gone, whatever the others print."""
+    if not in_trouble(case):
+        return [], set()
+    found = claims_device.suspicions(case.machine, case.since)
+    if not found:
+        return [], set()
+    ranks = {r for s in found for r in s.ranks}
+    explained = {
+        i for i in left if case.graph.sinks[i].kind in ("stuck", "device") or ranks & set(case.graph.sinks[i].ranks)
+    }
+    results: list[Suspicion] = []
+    for item in found:
+        sink = next((i for i in sorted(explained) if set(item.ranks) & set(case.graph.sinks[i].ranks)), None)
+        results.append(replace(item, claims=(*item.claims, *case.life_signs(item.ranks)), sink=sink))
+    return results, explained
+
+
+def transport(case: Case, left: set[int]) -> Explained:
+    """Errors of connections: the host at all ends of them that has a fault of its own."""
+    if not in_trouble(case):
+        return [], set()
+    found = claims_transport.suspicions(case.machine, case.since)
+    ended = any(c.kind in ("killed", "out_of_memory", "exception", "gpu_fault") for c in case.signs)
+    if ended:
+        # A peer that died breaks its connections too: only a port's own words stand against that.
+        found = [s for s in found if any(c.kind == "link_down" for c in s.claims) and not s.doubts]
+    return found, {i for i in left if found and case.graph.sinks[i].kind in ("stuck", "waits", "unseen")}
+
+
+def start_up(case: Case, left: set[int]) -> Explained:
+    """The job never came up: an address that nobody can reach."""
+    if case.facts.dumps or case.graph.waiting:
+        return [], set()
+    return claims_init.suspicions(case.machine), set()
+
+
+def ras(case: Case, left: set[int]) -> Explained:
+    """NCCL's own count of launched operations: who is behind and stays behind."""
+    named = {r for i in left for r in case.graph.sinks[i].ranks if case.graph.sinks[i].kind in ("absent", "no_dump")}
+    if named:
+        # The dumps name somebody already; what RAS says of that rank is attached to it.
+        return [], set()
+    found = [
+        replace(s, claims=(*s.claims, *case.place_claims(s.ranks), *case.life_signs(s.ranks)))
+        for s in claims_ras.suspicions(case.machine)
+    ]
+    return found, {i for i in left if found and case.graph.sinks[i].kind in ("stuck", "waits", "unseen")}
+
+
+def slow(case: Case, left: set[int]) -> Explained:
+    """Nothing stands still and nothing failed: who arrives late, or which transfer became slow."""
+    if case.graph.waiting or any(life.victim_error or life.killed for life in case.lives.values()):
+        return [], set()
+    found: list[Suspicion] = []
+    for item in claims_perf.suspicions(case.machine):
+        found.append(_located(case, item) if not item.ranks else item)
+    found += claims_bench.suspicions(case.machine)
+    if not found and case.machine.perf.is_empty() and not case.facts.dumps and not case.lives:
+        found = _state_alone(case.machine)
+    return found, set()
+
+
+def _located(case: Case, item: Suspicion) -> Suspicion:
+    """Say where a slow transfer is slow, if a counter or a device says so."""
+    machine = case.machine
+    congested = [c for c in claims_counters.congested(machine) if c.kind in ("congested", "paused")]
+    main = next((c for c in congested if c.kind == "congested"), None)
+    if main is not None:
+        return replace(
+            item,
+            ranks=main.ranks,
+            hosts=main.hosts,
+            devices=main.devices,
+            claims=(*item.claims, *congested),
+            waiting=tuple(r for r in item.waiting if r not in main.ranks),
+        )
+    for claim in (*claims_host.narrow_links(machine), *claims_counters.bad_links(machine)):
+        if claim.hosts:
+            return replace(
+                item,
+                ranks=machine.ranks_on(claim.hosts[0]),
+                hosts=claim.hosts,
+                devices=claim.devices,
+                claims=(*item.claims, claim),
+            )
+    doubt = ("low", "nothing in the evidence says where the transfer is slow: counters of the NICs would")
+    return replace(item, doubts=(*item.doubts, doubt))
+
+
+def _state_alone(machine: Machine) -> list[Suspicion]:
+    """Only the state of machines was handed over: what is out of order there, without knowing that it matters."""
+    doubt = (("medium", "the evidence does not show that the job was slow because of it"),)
+    found: list[Suspicion] = []
+    for claim in (
+        *claims_host.throttled(machine),
+        *claims_host.narrow_links(machine),
+        *claims_counters.congested(machine),
+    ):
+        if claim.kind in ("throttled", "narrow_link", "congested"):
+            found.append(Suspicion("", claim.ranks, (claim,), hosts=claim.hosts, devices=claim.devices, doubts=doubt))
+    return found if len(found) <= 4 else []
+
+
+def enrich(case: Case, item: Suspicion) -> Suspicion:
+    """Add what the machines say of the ranks and hosts of a suspicion that other rules made."""
+    machine = case.machine
+    hosts = set(item.hosts) | {h for r in item.ranks if (h := machine.hosts.get(r))}
+    hosts |= {machine.nodes[h] for h in hosts if h in machine.nodes}
+    extra: list[Claim] = []
+    if item.ranks:
+        extra += [c for c in claims_device.claims(machine, case.since) if set(c.ranks) & set(item.ranks)]
+    slow_kind = item.has("late", "slow_host", "slow_transfer", "slow_path")
+    if slow_kind:
+        extra += _about(claims_host.throttled(machine), item.ranks, hosts, by_host=not item.ranks)
+        extra += _about(claims_host.narrow_links(machine), item.ranks, hosts, by_host=True)
+        extra += _about(claims_host.memory_faults(machine), item.ranks, hosts, by_host=False)
+    if item.has("in_checkpoint", "in_dataloader", "checkpoint_announced", "absent", "silent"):
+        extra += [c for c in claims_host.storage(machine) if not c.hosts or set(c.hosts) & hosts or not hosts]
+    new = [c for c in dict.fromkeys(extra) if c not in item.claims]
+    if not new:
+        return item
+    devices = item.devices
+    if slow_kind or item.has("gpu_fault") or any(c.kind == "gpu_fault" for c in new):
+        devices = tuple(dict.fromkeys((*devices, *(d for c in new for d in c.devices))))
+    return replace(item, claims=(*item.claims, *new), devices=devices)
+
+
+def _about(claims: Sequence[Claim], ranks: Sequence[int], hosts: set[str], *, by_host: bool) -> list[Claim]:
+    wanted = set(ranks)
+    return [c for c in claims if wanted & set(c.ranks) or (by_host and hosts & set(c.hosts))]

@@ -1,0 +1,288 @@
+"""Slow without standing still: who arrives last, step after step, and which group is slow though all arrive on time.
+
+Raw durations show every rank the same: the slow one has the *shortest* time inside a collective, because the others
+wait for it there. So this compares arrivals. Within a step the first late arrival is where the lateness began; what
+comes later in the step is its echo. A rank that is that origin in most steps is the culprit.
+
+Arrivals come from device durations where the recorder has them (the last to come has the least), else from the moment
+of the call on recorders whose calls block (gloo). A recorder that has neither does not show lateness at all.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import polars as pl
+
+from mycroft.analysis.claims import Claim, Ref, Suspicion
+from mycroft.analysis.config import NS_PER_MS, Thresholds
+from mycroft.analysis.facts import Facts, family
+from mycroft.analysis.matching import SYNCHRONISING, Matched
+
+LATE_SHOWN: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """One rank that is where lateness begins in most steps."""
+
+    rank: int
+    steps: int
+    """Steps looked at."""
+    origin_in: int
+    """Steps in which it was the first late one."""
+    median_ns: int
+    """Usual lateness at one operation."""
+    share: float
+    """Lateness per step as a share of the step."""
+    comm: int
+    seq: int
+    since: int | None
+
+
+def arrivals(facts: Facts, matched: Matched) -> pl.DataFrame:
+    """Return (comm, seq, rank, lag, t0, n) of every operation that all members with a dump got through.
+
+    `lag` is ns after the first member; `t0` the first call, ns. Empty where no recorder shows arrivals.
+    """
+    eventless = [r for r, d in facts.dumps.items() if not d.has_events]
+    witnesses = {
+        c: sum(1 for r in g.members if (d := facts.dumps.get(r)) is not None and not d.only_active)
+        for c, g in facts.groups.items()
+    }
+    sizes = pl.DataFrame(
+        {"comm": list(witnesses), "members": list(witnesses.values())},
+        schema={"comm": pl.Int32, "members": pl.UInt32},
+    )
+    calls = (
+        matched.calls.lazy()
+        .filter(pl.col("done") & pl.col("kind").is_in(SYNCHRONISING) & pl.col("enq").is_not_null())
+        .select(
+            "comm",
+            "seq",
+            "rank",
+            "enq",
+            pl.when(pl.col("rank").is_in(eventless)).then(pl.col("enq")).otherwise(-pl.col("dur")).alias("at"),
+        )
+        .filter(pl.col("at").is_not_null())
+    )
+    op = ["comm", "seq"]
+    return (
+        calls.join(sizes.lazy(), on="comm")
+        .with_columns(n=pl.len().over(op).cast(pl.UInt32))
+        .filter((pl.col("n") > 1) & (pl.col("n") == pl.col("members")))
+        .with_columns(lag=pl.col("at") - pl.col("at").min().over(op), t0=pl.col("enq").min().over(op))
+        .select("comm", "seq", "rank", "lag", "t0", "n", "at")
+        .sort("comm", "seq", "rank")
+        .collect()
+    )
+
+
+def _without_clock_offsets(lags: pl.DataFrame) -> pl.DataFrame:
+    """Take out what is the same in every operation of a rank: the offset of its host's clock, not lateness.
+
+    Real lateness varies: after an operation that all leave together, the next one finds them together.
+    """
+    middle = pl.col("lag") - pl.col("lag").median().over("comm", "seq")
+    spread = (
+        lags.with_columns(off=middle)
+        .group_by("rank")
+        .agg(
+            pl.col("off").quantile(0.05).alias("low"),
+            pl.col("off").quantile(0.95).alias("high"),
+            pl.col("off").median().alias("mid"),
+        )
+        .with_columns(
+            shift=pl.when(
+                (pl.col("low").sign() == pl.col("high").sign())
+                & (pl.min_horizontal(pl.col("low").abs(), pl.col("high").abs()) > 3 * (pl.col("high") - pl.col("low")))
+            )
+            .then(pl.col("mid"))
+            .otherwise(0.0)
+        )
+        .select("rank", "shift")
+    )
+    shifted = lags.join(spread, on="rank").with_columns(lag=pl.col("lag") - pl.col("shift").cast(pl.Int64))
+    return (
+        shifted.with_columns(lag=pl.col("lag") - pl.col("lag").min().over("comm", "seq"))
+        .drop("shift")
+        .sort("comm", "seq", "rank")
+    )
+
+
+def late_ranks(facts: Facts, matched: Matched, limits: Thresholds) -> tuple[Lateness, ...]:
+    """Return the ranks at which lateness begins in most steps, the worst first."""
+    lags = arrivals(facts, matched)
+    if lags.is_empty():
+        return ()
+    lags = _without_clock_offsets(lags)
+    others = pl.when(pl.col("n") == 2).then(pl.col("lag").sum().over("comm", "seq") - pl.col("lag"))
+    lags = lags.with_columns(excess=pl.col("lag") - others.otherwise(pl.col("lag").median().over("comm", "seq")))
+    kinds = {c: family(g.desc, g.kind) for c, g in facts.groups.items()}
+    lags = lags.with_columns(family=pl.col("comm").replace_strict(kinds, return_dtype=pl.String))
+    usual = pl.col("excess").abs().median().over("family")
+    late = lags.filter(
+        (pl.col("excess") >= limits.late_least_ns) & (pl.col("excess") >= limits.late_least_sigma * usual)
+    )
+    steps = _steps(facts, matched)
+    if late.is_empty() or len(steps) < 4:
+        return ()
+    bounds = pl.Series("bound", steps, dtype=pl.Int64)
+    late = late.with_columns(step=bounds.search_sorted(late["t0"], side="left").cast(pl.Int64)).filter(
+        # The first step warms up; what follows the last bound is not a whole step.
+        (pl.col("step") > 1) & (pl.col("step") < len(steps))
+    )
+    counted = len(steps) - 2
+    lengths = [b - a for a, b in zip(steps[1:], steps[2:], strict=False)]
+    length = statistics.median(lengths)
+    if late.is_empty() or length <= 0:
+        return ()
+    origins = (
+        late.sort("step", "t0", "excess", "rank", descending=[False, False, True, False])
+        .group_by("step", maintain_order=True)
+        .first()
+    )
+    votes = Counter(origins["rank"].to_list())
+    found: list[Lateness] = []
+    for rank, times in sorted(votes.items(), key=lambda v: (-v[1], v[0])):
+        if times < limits.late_least_steps or times < limits.late_least_fraction * counted:
+            continue
+        mine = late.filter(pl.col("rank") == rank)
+        per_step = mine.group_by("step").agg(pl.col("excess").max())["excess"]
+        share = float(statistics.median(per_step.to_list())) / length
+        if share < limits.late_least_share:
+            continue
+        first = mine.sort("step", "t0").row(0, named=True)
+        worst = mine.group_by("comm").len().sort("len", "comm", descending=[True, False]).row(0, named=True)
+        shown = mine.filter(pl.col("comm") == worst["comm"]).sort("seq").row(-1, named=True)
+        found.append(
+            Lateness(
+                rank,
+                counted,
+                times,
+                int(statistics.median(mine["excess"].to_list())),
+                share,
+                shown["comm"],
+                shown["seq"],
+                first["t0"],
+            )
+        )
+    return tuple(found)
+
+
+def _steps(facts: Facts, matched: Matched) -> list[int]:
+    """Return when the steps end: the calls of the widest group's most regular operation, ns, rising."""
+    widest = sorted(facts.groups.values(), key=lambda g: (-len(g.members), g.kind != "world", g.key))
+    for group in widest:
+        if len(group.members) < 2:
+            break
+        times = matched.counts.filter((pl.col("comm") == group.comm) & (pl.col("done") > 0))["last_enq"].drop_nulls()
+        ordered = sorted(times.to_list())
+        # Operations in quick succession (a loss, then a barrier) end one step, not two.
+        gaps = [b - a for a, b in zip(ordered, ordered[1:], strict=False)]
+        if len(gaps) < 3:
+            continue
+        least = statistics.median(gaps) / 4
+        ends = [b for b, gap in zip(ordered, [*gaps, least + 1], strict=False) if gap > least]
+        if len(ends) >= 4:
+            return ends
+    return []
+
+
+def slow_groups(facts: Facts, matched: Matched, limits: Thresholds) -> list[tuple[int, float, int]]:
+    """Return (comm, ratio, operations) of groups whose operations take longer than those of their sister groups.
+
+    The least duration among the members is what the operation takes once all are there. Needs device durations.
+    """
+    quick = (
+        matched.calls.lazy()
+        .filter(pl.col("done") & pl.col("dur").is_not_null() & pl.col("kind").is_in(SYNCHRONISING))
+        .group_by("comm", "seq", "kind", "in_numel")
+        .agg(pl.col("dur").min(), pl.len().alias("n"))
+        .filter(pl.col("n") > 1)
+        .collect()
+    )
+    if quick.is_empty():
+        return []
+    kinds = {c: f"{family(g.desc, g.kind)}:{len(g.members)}" for c, g in facts.groups.items()}
+    quick = quick.with_columns(family=pl.col("comm").replace_strict(kinds, return_dtype=pl.String))
+    per = quick.group_by("family", "comm", "kind", "in_numel").agg(pl.col("dur").median(), pl.len().alias("ops"))
+    per = per.filter(pl.col("ops") >= limits.late_least_steps)
+    same = ["family", "kind", "in_numel"]
+    per = per.with_columns(sisters=pl.len().over(same), usual=pl.col("dur").median().over(same)).filter(
+        pl.col("sisters") > 2
+    )
+    slow = per.filter(
+        (pl.col("dur") >= limits.slow_group_ratio * pl.col("usual"))
+        & (pl.col("dur") - pl.col("usual") >= limits.slow_group_least_ns)
+    )
+    kept: list[tuple[int, float, int]] = []
+    for comm in slow["comm"].unique().sort().to_list():
+        all_kinds = per.filter(pl.col("comm") == comm)
+        mine = slow.filter(pl.col("comm") == comm)
+        if 2 * mine.height > all_kinds.height:
+            ratio = float(statistics.median((mine["dur"] / mine["usual"]).to_list()))
+            kept.append((comm, ratio, int(mine["ops"].sum())))
+    return sorted(kept, key=lambda k: (-k[1], facts.groups[k[0]].key))
+
+
+def slow_suspicions(facts: Facts, matched: Matched, limits: Thresholds) -> list[Suspicion]:
+    """Return slow groups and late ranks as suspicions. A slow group explains the lateness of its members."""
+    found: list[Suspicion] = []
+    explained: set[int] = set()
+    for comm, ratio, ops in slow_groups(facts, matched, limits):
+        group = facts.groups[comm]
+        explained |= set(group.members)
+        text = f"{ops} operations of {group.title} take {ratio:.1f} times as long as those of its sister groups"
+        ref = Ref(text, table="coll_ops", key=(("comm_id", comm),))
+        claim = Claim("dumps", "slow_operations", group.members, "strong", text, (ref,))
+        found.append(Suspicion("slow_group", group.members, (claim,), comm=comm))
+    late = [item for item in late_ranks(facts, matched, limits) if item.rank not in explained]
+    for item in late[:LATE_SHOWN]:
+        found.append(_late_suspicion(facts, item))
+    return found
+
+
+def _late_suspicion(facts: Facts, item: Lateness) -> Suspicion:
+    group = facts.groups[item.comm]
+    text = (
+        f"rank {item.rank} is the first to be late in {item.origin_in} of {item.steps} steps, "
+        f"usually by {item.median_ns / NS_PER_MS:.1f} ms, {item.share:.0%} of a step"
+    )
+    key = (("rank", item.rank), ("comm_id", item.comm), ("op_seq", item.seq))
+    dump = facts.dumps.get(item.rank)
+    claim = Claim(
+        "dumps",
+        "late",
+        (item.rank,),
+        "strong",
+        text,
+        (Ref(text, dump.file if dump else None, None, "coll_ops", key),),
+        item.since,
+    )
+    waiting = tuple(r for r in facts.expected if r != item.rank)
+    return Suspicion("late", (item.rank,), (claim,), comm=item.comm, waiting=waiting, since=item.since, op="operations")
+
+
+def gaps_by_kind(facts: Facts, matched: Matched, ranks: Sequence[int]) -> dict[int, dict[str, list[int]]]:
+    """Return for each rank its own time before each kind of operation, ns: what it did between two operations.
+
+    Own time runs from the moment the operation before had everybody to this rank's next call, so waiting for others
+    is not in it.
+    """
+    full = matched.calls.filter(pl.col("done") & pl.col("kind").is_in(SYNCHRONISING) & pl.col("enq").is_not_null())
+    ends = full.group_by("comm", "seq").agg(pl.col("enq").max().alias("all_in"))
+    own = full.join(ends, on=["comm", "seq"]).filter(pl.col("rank").is_in(list(ranks))).sort("rank", "record")
+    own = own.with_columns(
+        before=pl.max_horizontal("all_in", "enq").shift(1).over("rank"),
+        last=pl.col("comm").shift(1).over("rank"),
+    ).filter(pl.col("before").is_not_null())
+    kinds = {c: family(g.desc, g.kind) for c, g in facts.groups.items()}
+    result: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for rank, comm, last, enq, before in own.select("rank", "comm", "last", "enq", "before").iter_rows():
+        result[rank][f"{kinds[last]} -> {kinds[comm]}"].append(enq - before)
+    return {rank: dict(found) for rank, found in result.items()}
