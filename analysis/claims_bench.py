@@ -36,7 +36,8 @@ def runs(machine: Machine) -> tuple[list[Run], int | None]:
             by_run[row.group][row.bytes] = row
     if not by_run:
         return [], None
-    common = set.intersection(*(set(sizes) for sizes in by_run.values()))
+    tables = list(by_run.values())
+    common = {size for size in tables[0] if all(size in other for other in tables)}
     if not common:
         return [], None
     size = max(common)
