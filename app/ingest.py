@@ -424,5 +424,6 @@ def ingest_main(config: AppConfig, watch_supervisor: Callable[[Callable[[], None
         if time.monotonic() - swept_at > SWEEP_S or swept_at == 0.0:
             swept_at = time.monotonic()
             Uploads(config, state).sweep()
+            jobs.sweep(state)
         idle.wait(POLL_S)
     return 0

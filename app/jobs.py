@@ -22,6 +22,8 @@ Status = Literal["queued", "running", "done", "failed", "cancelled"]
 FINISHED: Final = frozenset({"done", "failed", "cancelled"})
 ATTEMPTS_MAX: Final = 2
 PROBLEMS_SHOWN: Final = 50
+KEPT_S: Final = 30 * 24 * 3600
+"""How long a finished job can still be looked up."""
 
 _INSERT: Final = """
 INSERT INTO jobs (job_id, title, sources, upload_id, status, created)
@@ -69,6 +71,7 @@ SET cancel = 1, status = CASE status WHEN 'queued' THEN 'cancelled' ELSE status 
     finished = CASE status WHEN 'queued' THEN ? ELSE finished END, rev = rev + 1
 WHERE job_id = ? AND status IN ('queued', 'running')
 """
+_SWEEP: Final = "DELETE FROM jobs WHERE status IN ('done', 'failed', 'cancelled') AND finished < ?"
 _ONE: Final = "SELECT * FROM jobs WHERE job_id = ?"
 _NEWEST: Final = "SELECT * FROM jobs ORDER BY created DESC, job_id LIMIT ?"
 
@@ -266,3 +269,9 @@ def finish(
     with state.connection() as connection:
         ended = connection.execute(_FINISH, (status, error, trace, generation, now(), job_id, worker))
         return ended.rowcount > 0
+
+
+def sweep(state: State) -> int:
+    """Forget the jobs that finished long ago, and return how many."""
+    with state.connection() as connection:
+        return connection.execute(_SWEEP, (now() - KEPT_S,)).rowcount

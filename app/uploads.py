@@ -140,6 +140,14 @@ def ranges(chunks: Sequence[int]) -> list[tuple[int, int]]:
     return found
 
 
+def _read(body: Readable, size: int) -> bytes:
+    """Return the next piece of a body; a connection that breaks or stalls is the sender's failure, not the disk's."""
+    try:
+        return body.read(size)
+    except OSError as error:
+        raise UploadError(f"the body stopped: {error or type(error).__name__}", http_status=408) from error
+
+
 class Uploads:
     """The uploads of one data folder; any number of processes and threads may use it.
 
@@ -284,7 +292,7 @@ class Uploads:
 
         Raises:
             UploadError: 404 no such upload, file or chunk; 409 complete already; 410 ended; 411 without a length;
-                400 of another length than this chunk has; 503 damaged on the way; 507 disk full.
+                408 the sender stopped; 400 not the length of this chunk; 503 damaged on the way; 507 disk full.
         """
         with self._state.connection() as connection:
             upload = self._find_open(connection, upload_id)
@@ -323,7 +331,7 @@ class Uploads:
         try:
             written, checksum, head = 0, 0, b""
             while written < expected:
-                piece = body.read(min(PIECE_BYTES, expected - written))
+                piece = _read(body, min(PIECE_BYTES, expected - written))
                 if not piece:
                     raise UploadError(f"the body ended after {written} of {expected} bytes")
                 if written == 0:

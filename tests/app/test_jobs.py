@@ -111,6 +111,19 @@ def test_a_released_job_waits_again_and_the_attempt_does_not_count(state: State)
     assert again is not None and again.attempts == 1
 
 
+def test_finished_jobs_are_forgotten_after_a_month_and_others_never(
+    state: State, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, waiting = queue(state), queue(state)
+    claim(state, worker="elsewhere:1:1")
+    jobs.finish(state, old, worker="elsewhere:1:1", status="done", trace="t", generation=1)
+    assert jobs.sweep(state) == 0
+    clock = jobs.now()
+    monkeypatch.setattr(jobs, "now", lambda: clock + jobs.KEPT_S + 60)
+    assert jobs.sweep(state) == 1
+    assert [job.job_id for job in jobs.newest(state)] == [waiting]
+
+
 def test_every_change_raises_the_revision(state: State) -> None:
     job_id = queue(state)
     seen = [jobs.find(state, job_id).rev]

@@ -93,6 +93,26 @@ def test_a_chunk_without_a_length_is_refused(received: Uploads) -> None:
     refused(411, put, received, start(received), 0, 0, length=None)
 
 
+def test_a_body_that_stalls_is_the_senders_failure(received: Uploads) -> None:
+    class Stalled(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            raise TimeoutError("timed out")
+
+    upload = start(received)
+    assert "timed out" in refused(408, put, received, upload, 0, 0, body=Stalled())
+    assert received.status(upload)["files"][0]["received"] == []
+
+
+def test_bytes_that_no_job_needs_are_swept(received: Uploads, config: AppConfig, state: State) -> None:
+    waiting, done, open_ = (start(received, WantedFile(name, 0)) for name in "abc")
+    for upload in (waiting, done):
+        received.complete(upload)
+    with state.connection() as connection:
+        connection.execute("UPDATE jobs SET status = 'failed' WHERE upload_id = ?", (done,))
+    received.sweep()
+    assert {entry.name for entry in (config.data_dir / "uploads").iterdir()} == {waiting, open_}
+
+
 def test_the_last_chunk_has_what_is_left(received: Uploads) -> None:
     upload = start(received)
     refused(400, put, received, upload, 0, 2, body=io.BytesIO(b"x" * CHUNK), length=CHUNK)
