@@ -66,6 +66,12 @@ uint32_t Recorder::window_of(Handle h) const noexcept {
   return doubled ? kStamps / 2 : kStamps;
 }
 
+void Recorder::show_flow(FlowSlot& f, Handle h) noexcept {
+  const uint32_t slot = handle_slot(h);
+  f.gen.store(handle_gen(h), std::memory_order_release);  // publishes the fields to the sampler
+  flow_map_[slot / 64].fetch_or(uint64_t{1} << (slot % 64), std::memory_order_relaxed);
+}
+
 Handle Recorder::flow_start(uint32_t comm, Handle parent, const FlowInfo& info) noexcept {
   if (!enabled() || comm == 0) return 0;
   FlowSlot* f = nullptr;
@@ -81,11 +87,7 @@ Handle Recorder::flow_start(uint32_t comm, Handle parent, const FlowInfo& info) 
     kind = static_cast<OpKind>(byte_of(meta, 0));
     comm_seq = get(o->comm_seq);
     set(o->event_ticks, now);  // before reopening: gives it the grace again
-    uint32_t closed = OpSlot::kClosed;
-    if (o->state.load(std::memory_order_relaxed) == OpSlot::kClosed &&
-        o->state.compare_exchange_strong(closed, OpSlot::kOpen, std::memory_order_acq_rel)) {
-      set(o->reopened, 1u);
-    }
+    reopen_op(*o, handle_slot(parent));
     o->children.fetch_add(1, std::memory_order_relaxed);
     o->flows.fetch_add(1, std::memory_order_relaxed);
   }
@@ -94,7 +96,7 @@ Handle Recorder::flow_start(uint32_t comm, Handle parent, const FlowInfo& info) 
   set(f->comm_seq, comm_seq);
   set(f->who, uint64_t{info.peer} | uint64_t{info.channel} << 32 | uint64_t{comm} << 48);
   set(f->parent, o != nullptr ? parent : 0);
-  f->gen.store(handle_gen(h), std::memory_order_release);  // publishes the fields to the sampler
+  show_flow(*f, h);
   if (info.running) flow_running(h);
   return h;
 }
@@ -111,7 +113,7 @@ Handle Recorder::flow_start_foreign(const FlowInfo& info, uint32_t pid, uint32_t
   set(f->comm_seq, pack48(short_id(h), kForeignComm));
   set(f->who, uint64_t{info.peer} | uint64_t{info.channel} << 32 | uint64_t{kForeignComm} << 48);
   set(f->parent, uint64_t{0});
-  f->gen.store(handle_gen(h), std::memory_order_release);
+  show_flow(*f, h);
   if (info.running) flow_running(h);
   ForeignRecord r{};
   r.ts_ns = clock_.to_utc(now);
@@ -197,6 +199,7 @@ bool Recorder::free_flow(uint32_t slot, uint32_t gen, uint8_t more_flags) noexce
     set(last_end_comm_seq_, comm_seq);
   }
   leave_op(parent, ran, get(f.last_done));
+  flow_map_[slot / 64].fetch_and(~(uint64_t{1} << (slot % 64)), std::memory_order_relaxed);
   uint64_t head = free_flows_.load(std::memory_order_relaxed);
   do {
     next_free_[slot].store(low32(head), std::memory_order_relaxed);

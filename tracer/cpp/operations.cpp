@@ -97,7 +97,20 @@ bool Recorder::close_op(OpSlot& o, uint32_t slot, OpState state) noexcept {
     return false;
   }
   write_op(o, slot, get(o.gen), state);
+  op_map_[slot / 64].fetch_and(~(uint64_t{1} << (slot % 64)), std::memory_order_relaxed);
   o.state.store(OpSlot::kClosed, std::memory_order_release);
+  return true;
+}
+
+// A part of it came after it was taken for ended.
+bool Recorder::reopen_op(OpSlot& o, uint32_t slot) noexcept {
+  uint32_t closed = OpSlot::kClosed;
+  if (o.state.load(std::memory_order_relaxed) != OpSlot::kClosed ||
+      !o.state.compare_exchange_strong(closed, OpSlot::kOpen, std::memory_order_acq_rel)) {
+    return false;
+  }
+  set(o.reopened, 1u);
+  mark_open(slot);
   return true;
 }
 
@@ -170,6 +183,7 @@ Handle Recorder::op_start(uint32_t comm, const OpInfo& info) noexcept {
     set(*word, 0u);
   }
   o->state.store(OpSlot::kOpen, std::memory_order_release);  // publishes the fields to the sampler
+  mark_open(slot);
   return make_handle(HandleKind::op, slot, gen, 0);
 }
 
@@ -210,10 +224,7 @@ Handle Recorder::kernel_start(Handle h, uint8_t channel, uint64_t gpu_ns) noexce
   set(o->event_ticks, now);
   o->kernel_seen.fetch_or(bit, std::memory_order_relaxed);
   o->kernel_open.fetch_or(bit, std::memory_order_relaxed);
-  uint32_t closed = OpSlot::kClosed;
-  if (o->state.compare_exchange_strong(closed, OpSlot::kOpen, std::memory_order_acq_rel)) {
-    set(o->reopened, 1u);
-  }
+  reopen_op(*o, handle_slot(h));
   return make_handle(HandleKind::kernel, handle_slot(h), handle_gen(h), channel);
 }
 

@@ -250,10 +250,15 @@ class Recorder {
   CommSlot& comm_slot(uint32_t comm) const noexcept;
   OpSlot* op(Handle h, HandleKind kind) const noexcept;
   uint64_t pair_number(uint32_t comm, uint32_t peer, OpKind kind) noexcept;
+  void mark_open(uint32_t slot) noexcept {
+    op_map_[slot / 64].fetch_or(uint64_t{1} << (slot % 64), std::memory_order_relaxed);
+  }
+  bool reopen_op(OpSlot& o, uint32_t slot) noexcept;
   bool op_finished(const OpSlot& o) const noexcept;
   bool close_op(OpSlot& o, uint32_t slot, OpState state) noexcept;
   void write_op(const OpSlot& o, uint32_t slot, uint32_t gen, OpState state) noexcept;
   Handle place_flow(FlowSlot*& f) noexcept;
+  void show_flow(FlowSlot& f, Handle h) noexcept;
   bool free_flow(uint32_t slot, uint32_t gen, uint8_t more_flags) noexcept;
   void write_flow(const FlowSlot& f, Handle h, uint8_t more_flags) noexcept;
   void end_all_of(uint32_t comm) noexcept;
@@ -287,6 +292,9 @@ class Recorder {
   alignas(64) std::atomic<uint64_t> free_flows_{0};  // tag 32 | index 32, index kFlowSlots: none
   alignas(64) std::atomic<uint64_t> next_op_{0};
   std::atomic<uint32_t> flow_high_{0};
+  // One bit per slot in use, so that the sampler touches nothing else.
+  alignas(64) std::atomic<uint64_t> flow_map_[kFlowSlots / 64] = {};
+  alignas(64) std::atomic<uint64_t> op_map_[kOpSlots / 64] = {};
   std::atomic<uint64_t> lost_flows_{0}, lost_ops_{0}, lost_comms_{0};
   std::atomic<int64_t> gpu_offset_{INT64_MAX};  // host UTC minus GPU timer, least seen
 

@@ -33,6 +33,16 @@ constexpr uint64_t kQueuedAhead = 64;
 constexpr uint64_t kLateMs = 1000;
 constexpr size_t kControlBytes = 4096;
 
+// Calls `visit` with every slot whose bit is set.
+template <size_t Words, typename Visit>
+void each_slot(const std::atomic<uint64_t> (&map)[Words], Visit&& visit) noexcept {
+  for (uint32_t word = 0; word < Words; ++word) {
+    for (uint64_t bits = map[word].load(std::memory_order_relaxed); bits != 0; bits &= bits - 1) {
+      visit(word * 64 + static_cast<uint32_t>(__builtin_ctzll(bits)));
+    }
+  }
+}
+
 }  // namespace
 
 bool Recorder::passed_ms(uint64_t now_ticks, uint64_t then_ticks, uint64_t ms) const noexcept {
@@ -84,18 +94,17 @@ void Recorder::progress(uint64_t at_ns, uint64_t comm_seq) noexcept {
 }
 
 void Recorder::sample_flows(uint64_t now_ticks, uint64_t now_ns) noexcept {
-  const uint32_t high = flow_high_.load(std::memory_order_acquire);
   uint32_t live = 0;
-  for (uint32_t i = 0; i < high; ++i) {
+  each_slot(flow_map_, [&](uint32_t i) {
     FlowSlot& f = flows_[i];
     // acquire: pairs with the store that ends flow_start; the fields are those of this generation.
     const uint32_t gen = f.gen.load(std::memory_order_acquire);
-    if ((gen & 1) == 0) continue;
+    if ((gen & 1) == 0) return;
     ++live;
     const uint32_t mode = get(f.mode);
     StateRecord r{};
     r.posted = get(f.posted);
-    if ((mode & FlowSlot::kRunning) == 0 && r.posted == 0) continue;
+    if ((mode & FlowSlot::kRunning) == 0 && r.posted == 0) return;
     r.ready = get(f.ready);
     r.moved = get(f.moved);
     r.done = get(f.done);
@@ -105,7 +114,7 @@ void Recorder::sample_flows(uint64_t now_ticks, uint64_t now_ns) noexcept {
     r.bytes = clamp48(get(f.bytes));
     // The loads above come before this one: a changed generation means that they are a mixture.
     std::atomic_thread_fence(std::memory_order_acquire);
-    if (f.gen.load(std::memory_order_relaxed) != gen) continue;
+    if (f.gen.load(std::memory_order_relaxed) != gen) return;
 
     SamplerFlow& seen = seen_[i];
     const uint64_t sum = uint64_t{r.posted} + r.ready + r.moved + r.done;
@@ -122,11 +131,11 @@ void Recorder::sample_flows(uint64_t now_ticks, uint64_t now_ns) noexcept {
     // Complete for long and never stopped: the stop is not going to come.
     if (r.total != 0 && r.done >= r.total && r.idle_ms > kStandsLongMs) {
       free_flow(i, gen, 0);
-      continue;
+      return;
     }
     if (r.idle_ms > kStandsLongMs && seen.written_ticks != 0 &&
         !passed_ms(now_ticks, seen.written_ticks, kStandsRepeatMs)) {
-      continue;
+      return;
     }
     seen.written_ticks = now_ticks;
     r.ts_ns = now_ns;
@@ -137,7 +146,7 @@ void Recorder::sample_flows(uint64_t now_ticks, uint64_t now_ns) noexcept {
     ring_.write(r, RecordType::state, static_cast<uint8_t>(who >> 32),
                 make_flags((mode & FlowSlot::kSend) != 0,
                            static_cast<OpKind>((mode >> FlowSlot::kKindShift) & 0xF), more));
-  }
+  });
   open_flows_ = live;
 }
 
@@ -156,9 +165,9 @@ void Recorder::expire_queued(Handle parent, uint64_t now_ticks) noexcept {
 void Recorder::sample_ops(uint64_t now_ticks) noexcept {
   open_ops_ = 0;
   oldest_open_ns_ = 0;
-  for (uint32_t i = 0; i < kOpSlots; ++i) {
+  each_slot(op_map_, [&](uint32_t i) {
     OpSlot& o = ops_[i];
-    if (o.state.load(std::memory_order_acquire) != OpSlot::kOpen) continue;
+    if (o.state.load(std::memory_order_acquire) != OpSlot::kOpen) return;
     const uint32_t gen = get(o.gen);
     const uint64_t comm_seq = get(o.comm_seq);
     const CommSlot& c = comm_slot(high16(comm_seq));
@@ -179,7 +188,7 @@ void Recorder::sample_ops(uint64_t now_ticks) noexcept {
     const bool may_wait = get(o.flows) == 0 && get(o.kernel_seen) == 0 && get(c.running) != 0;
     if (o.children.load(std::memory_order_acquire) == 0 && op_finished(o) && !may_wait) {
       if (passed_ms(now_ticks, get(o.event_ticks), kGraceMs)) close_op(o, i, OpState::completed);
-      continue;
+      return;
     }
     ++open_ops_;
     const uint64_t enq_ns = clock_.to_utc(get(o.enq_ticks));
@@ -189,7 +198,7 @@ void Recorder::sample_ops(uint64_t now_ticks) noexcept {
       set(o.shown_ticks, now_ticks);
       write_op(o, i, gen, OpState::open);
     }
-  }
+  });
   if (const uint64_t at = get(last_enq_ticks_); at != 0) {
     progress(clock_.to_utc(at), get(last_enq_comm_seq_));
   }
