@@ -137,6 +137,7 @@ class Catalogue:
         """
         _checked(trace_id)
         source = Path(tmp_path)
+        described = json.dumps(summary, sort_keys=True)
         _sync(source)
         now = time.time()
         with self._transaction() as connection:
@@ -150,7 +151,7 @@ class Catalogue:
             source.rename(target)
             _sync(self.traces_dir)
             connection.execute(_ADD_TRACE, (trace_id, title, now))
-            connection.execute(_ADD_GENERATION, (trace_id, generation, now, size, json.dumps(summary, sort_keys=True)))
+            connection.execute(_ADD_GENERATION, (trace_id, generation, now, size, described))
         return generation
 
     def list(self) -> list[TraceEntry]:
