@@ -122,8 +122,8 @@ class Suspicion:
     op: str = ""
     missing: tuple[int, ...] = ()
     waiting: tuple[int, ...] = ()
-    sink: int | None = None
-    """Index of the sink of the graph that it explains, for the chain."""
+    sinks: tuple[int, ...] = ()
+    """Indices of the sinks of the graph that it explains: they give chain and victims."""
     since: int | None = None
     doubts: tuple[tuple[str, str], ...] = ()
     passed_over: tuple[tuple[str, tuple[int, ...], str], ...] = field(default=())

@@ -85,6 +85,7 @@ CLASSES: Final[tuple[ClassRule, ...]] = (
     ClassRule("throttles", ("throttled", "slow_clock"), "slow_gpu", "gpu", "slow"),
     ClassRule("a narrow link", ("narrow_link",), "pcie_degraded", "host", "slow"),
     ClassRule("late by its input", ("late_input",), "dataloader", "code", "slow"),
+    ClassRule("late, found in its data loader", ("late",), "dataloader", "code", "slow", also=("in_dataloader",)),
     ClassRule("late by its work", ("late",), "slow_compute", "unknown", "slow"),
     ClassRule("a slow group", ("slow_operations",), "slow_group", "unknown", "slow"),
     # Everybody is in.
@@ -92,10 +93,16 @@ CLASSES: Final[tuple[ClassRule, ...]] = (
 )
 
 
+SLOW_KINDS: Final = ("late", "late_input", "slow_operations", "slow_transfer", "slow_host", "slow_path")
+
+
 def classify(suspicion: Suspicion) -> ClassRule:
-    """Return the first row whose claims the suspicion has."""
+    """Return the first row whose claims the suspicion has. What is slow is only of a class for what is slow."""
     kinds = {claim.kind for claim in suspicion.claims}
+    slow = bool(kinds & set(SLOW_KINDS))
     for rule in CLASSES:
+        if slow and rule.status != "slow":
+            continue
         if kinds & set(rule.needs) and set(rule.also) <= kinds and not kinds & set(rule.unless):
             return rule
     return ClassRule("no rule fits", (), "unknown", "unknown")

@@ -80,9 +80,9 @@ def _age_unknown(case: Case, s: Suspicion) -> str | None:
 
 def _few_wait(case: Case, s: Suspicion) -> str | None:
     waiting = case.graph.waiting
-    if not waiting or s.sink is None or s.has("odd_type", "odd_size", "odd_dtype"):
+    if not waiting or not s.sinks:
         return None
-    share = len(case.graph.sinks[s.sink].blamed_by) / len(waiting)
+    share = len(case.graph.blaming(s.sinks)) / len(waiting)
     return f"only {share:.0%} of the waiting ranks wait for it" if share < 0.5 else None
 
 
@@ -130,8 +130,8 @@ def rate(case: Case, suspicion: Suspicion) -> tuple[Confidence, tuple[str, ...]]
 def _reasons_for(case: Case, s: Suspicion) -> list[str]:
     reasons: list[str] = []
     waiting = case.graph.waiting
-    if s.sink is not None and waiting:
-        reached = len(case.graph.sinks[s.sink].blamed_by)
+    if s.sinks and waiting:
+        reached = len(case.graph.blaming(s.sinks))
         reasons.append(f"{reached} of {len(waiting)} waiting ranks wait for it, directly or through others")
     sources = sorted({c.source for c in s.claims if c.strength != "weak" and c.kind not in ("waits_elsewhere",)})
     if len(sources) > 1:

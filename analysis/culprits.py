@@ -21,6 +21,7 @@ from mycroft.analysis.machine import Machine
 from mycroft.analysis.matching import Matched
 from mycroft.analysis.mismatch import Mismatch
 from mycroft.analysis.sequence import Divergence, find_divergences, first_missing, role_peers
+from mycroft.analysis.slowness import slow_suspicions
 from mycroft.analysis.stacks import WORDS, Place, odd_ones
 from mycroft.analysis.waitgraph import Meeting, Node, Sink, WaitGraph
 
@@ -63,15 +64,35 @@ class Case:
         return not any(c.kind in ("killed", "exception", "out_of_memory") for c in self.signs_of([rank]))
 
 
+Rule = Callable[[Case, set[int]], "Explained"]
 Explained = tuple[list[Suspicion], set[int]]
 """Suspicions, and the indices of the sinks that they explain."""
 
 
 def blame(case: Case) -> list[Suspicion]:
-    """Apply the rules until every sink is explained; equal faults are put together."""
+    """Apply the rules until every sink is explained; equal faults are put together.
+
+    Rules over slowness are asked only when nothing stands still. A dump that may be of a running job, on a recorder
+    that sees no end of an operation, is read as slow where one rank is late again and again.
+    """
+    if case.graph.waiting and case.liveness.state == "in_flight":
+        return _apply(case, SLOW_RULES)
+    found = _apply(case, RULES)
+    if (
+        case.graph.waiting
+        and case.liveness.state == "unknown"
+        and any(not d.has_events for d in case.facts.dumps.values())
+    ):
+        doubt = ("medium", case.liveness.why)
+        slow = [replace(s, doubts=(*s.doubts, doubt)) for s in _apply(case, SLOW_RULES)]
+        return slow or found
+    return found or ([] if case.graph.waiting else _apply(case, SLOW_RULES))
+
+
+def _apply(case: Case, rules: Sequence[tuple[str, Rule]]) -> list[Suspicion]:
     left = set(range(len(case.graph.sinks)))
     suspicions: list[Suspicion] = []
-    for name, rule in RULES:
+    for name, rule in rules:
         found, explained = rule(case, left)
         named = {r for s in suspicions for r in s.ranks}
         fresh = [s for s in found if (not set(s.ranks) <= named if s.ranks else not suspicions)]
@@ -159,7 +180,7 @@ def _base(case: Case, index: int, kind: str, text: str, node: Node | None, ranks
         op=meeting.kind if meeting else "",
         missing=tuple(sorted(set(meeting.absent) | set(meeting.unknown))) if meeting else (),
         waiting=sink.blamed_by,
-        sink=index,
+        sinks=(index,),
         since=meeting.first_enq if meeting else None,
     )
 
@@ -220,7 +241,7 @@ def mismatched(case: Case, left: set[int]) -> Explained:
             seq=first.seq,
             op=op,
             waiting=tuple(r for r in case.graph.waiting if r not in first.odd),
-            sink=min(explained, default=None),
+            sinks=tuple(sorted(explained)),
             since=first.enq,
             doubts=tuple(doubts),
         )
@@ -387,7 +408,7 @@ def ended(case: Case, left: set[int]) -> Explained:
             f" {op_words(case, case.graph.meetings[node])}" if node is not None else " an operation that others wait in"
         )
         found = _base(case, sink, "absent", f"{count_words(first)} did not enter{where}", node, tuple(first))
-        return [replace(found, sink=sink)], explained
+        return [replace(found, sinks=(sink, *sorted(explained - {sink})))], explained
     claims = (*case.signs_of(first), *_place_claims(case, first))
     since = min((c.since for c in claims if c.since is not None), default=None)
     waiting = tuple(r for r in case.facts.expected if r not in first)
@@ -570,13 +591,21 @@ def unseen(case: Case, left: set[int]) -> Explained:
     return [], indices
 
 
-Rule = Callable[[Case, set[int]], Explained]
+def slow(case: Case, left: set[int]) -> Explained:
+    """Nobody stands still, but a group is slow, or one rank is where lateness begins in most steps."""
+    found = slow_suspicions(case.facts, case.matched, case.limits)
+    return [
+        replace(s, claims=(*s.claims, *_place_claims(case, s.ranks))) if s.rule == "late" else s for s in found
+    ], set()
+
+
 RULES: Final[tuple[tuple[str, Rule], ...]] = (
     ("mismatch", mismatched),
     ("gpu_fault", machine_rules.gpu_fault),
     ("ended", ended),
     ("transport", machine_rules.transport),
     ("start_up", machine_rules.start_up),
+    ("watchdog", machine_rules.watchdog),
     ("ras", machine_rules.ras),
     ("device_behind", device_behind),
     ("cycle", crossed),
@@ -585,5 +614,8 @@ RULES: Final[tuple[tuple[str, Rule], ...]] = (
     ("absent", absent),
     ("stuck_together", stuck_together),
     ("unseen", unseen),
-    ("slow", machine_rules.slow),
+)
+SLOW_RULES: Final[tuple[tuple[str, Rule], ...]] = (
+    ("slow", slow),
+    ("slow_machine", machine_rules.slow),
 )

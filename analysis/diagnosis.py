@@ -29,7 +29,7 @@ def diagnose(store: Frames, *, limits: Thresholds = DEFAULTS) -> Verdict:
     """
     facts = read_facts(store)
     case = build_case(facts, limits=limits)
-    findings = _findings(case)
+    findings = compose(case, blame(case))
     status, summary = _headline(case, findings)
     return Verdict(
         engine=f"{_version()}/{RULES_VERSION}",
@@ -69,12 +69,6 @@ def build_case(facts: Facts, *, limits: Thresholds = DEFAULTS) -> Case:
         machine=machine,
         since=symptom_time(machine, first),
     )
-
-
-def _findings(case: Case) -> tuple[Finding, ...]:
-    if case.graph.waiting and case.liveness.state == "in_flight":
-        return ()
-    return compose(case, blame(case))
 
 
 def _headline(case: Case, findings: tuple[Finding, ...]) -> tuple[Status, str]:

@@ -56,6 +56,7 @@ def merge(suspicions: Sequence[Suspicion]) -> list[tuple[Suspicion, ClassRule]]:
                 claims=tuple(dict.fromkeys((*other.claims, *item.claims))),
                 missing=tuple(sorted({*other.missing, *item.missing})),
                 waiting=tuple(sorted({*other.waiting, *item.waiting} - set(ranks))),
+                sinks=tuple(dict.fromkeys((*other.sinks, *item.sinks))),
                 since=min((s for s in (other.since, item.since) if s is not None), default=None),
                 doubts=tuple(dict.fromkeys((*other.doubts, *item.doubts))),
                 passed_over=tuple(dict.fromkeys((*other.passed_over, *item.passed_over))),
@@ -210,7 +211,7 @@ def _why(case: Case, s: Suspicion) -> str:
     """Return what the verdict rests on, in a few sentences."""
     sentences = [c.text for c in s.claims if c.strength != "weak"][:4]
     waiting = [r for r in s.waiting if r not in s.ranks]
-    if waiting and s.sink is not None:
+    if waiting and s.sinks:
         sentences.append(f"{count_words(waiting)} {'wait' if len(waiting) > 1 else 'waits'} because of it")
     return "".join(f"{t[0].upper()}{t[1:]}. " for t in dict.fromkeys(sentences)).strip()
 
@@ -225,16 +226,16 @@ def _collective(facts: Facts, s: Suspicion) -> Collective | None:
 
 def _victims(case: Case, s: Suspicion) -> tuple[int, ...]:
     reached = set(s.waiting)
-    if s.sink is not None:
-        reached |= set(case.graph.sinks[s.sink].blamed_by)
+    reached |= set(case.graph.blaming(s.sinks))
     return tuple(sorted(reached - set(s.ranks)))[:VICTIMS_NAMED]
 
 
 def _chain(case: Case, s: Suspicion, rows: _Rows) -> tuple[Link, ...]:
     """Turn the path of the graph into links: rank, operation, rank."""
-    if s.sink is None:
+    if not s.sinks:
         return ()
-    path = case.graph.path_to(case.graph.sinks[s.sink])
+    best = max(s.sinks, key=lambda i: (len(set(case.graph.sinks[i].ranks) & set(s.ranks)), -i))
+    path = case.graph.path_to(case.graph.sinks[best])
     links: list[Link] = []
     pending: Edge | None = None
     for edge in path:

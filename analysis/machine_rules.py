@@ -19,6 +19,7 @@ from mycroft.analysis import (
     claims_perf,
     claims_ras,
     claims_transport,
+    claims_watchdog,
 )
 from mycroft.analysis.claims import Claim, Suspicion
 from mycroft.analysis.machine import Machine
@@ -66,8 +67,8 @@ def gpu_fault(case: Case, left: set[int]) -> Explained:
     }
     results: list[Suspicion] = []
     for item in found:
-        sink = next((i for i in sorted(explained) if set(item.ranks) & set(case.graph.sinks[i].ranks)), None)
-        results.append(replace(item, claims=(*item.claims, *case.life_signs(item.ranks)), sink=sink))
+        sinks = tuple(i for i in sorted(explained) if set(item.ranks) & set(case.graph.sinks[i].ranks))
+        results.append(replace(item, claims=(*item.claims, *case.life_signs(item.ranks)), sinks=sinks))
     return results, explained
 
 
@@ -88,6 +89,16 @@ def start_up(case: Case, left: set[int]) -> Explained:
     if case.facts.dumps or case.graph.waiting:
         return [], set()
     return claims_init.suspicions(case.machine), set()
+
+
+def watchdog(case: Case, left: set[int]) -> Explained:
+    """No dump, but the watchdogs of the ranks say who waits and how far each has come."""
+    if case.graph.waiting or case.facts.dumps:
+        return [], set()
+    found = claims_watchdog.suspicions(case.machine, case.facts)
+    return [
+        replace(s, claims=(*s.claims, *case.place_claims(s.ranks), *case.life_signs(s.ranks))) for s in found
+    ], set()
 
 
 def ras(case: Case, left: set[int]) -> Explained:

@@ -14,6 +14,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import polars as pl
@@ -137,7 +138,7 @@ def late_ranks(facts: Facts, matched: Matched, limits: Thresholds) -> tuple[Late
         (pl.col("step") > 1) & (pl.col("step") < len(steps))
     )
     counted = len(steps) - 2
-    lengths = [b - a for a, b in zip(steps[1:], steps[2:], strict=False)]
+    lengths = [b - a for a, b in pairwise(steps[1:])]
     length = statistics.median(lengths)
     if late.is_empty() or length <= 0:
         return ()
@@ -183,7 +184,7 @@ def _steps(facts: Facts, matched: Matched) -> list[int]:
         times = matched.counts.filter((pl.col("comm") == group.comm) & (pl.col("done") > 0))["last_enq"].drop_nulls()
         ordered = sorted(times.to_list())
         # Operations in quick succession (a loss, then a barrier) end one step, not two.
-        gaps = [b - a for a, b in zip(ordered, ordered[1:], strict=False)]
+        gaps = [b - a for a, b in pairwise(ordered)]
         if len(gaps) < 3:
             continue
         least = statistics.median(gaps) / 4
@@ -248,7 +249,6 @@ def slow_suspicions(facts: Facts, matched: Matched, limits: Thresholds) -> list[
 
 
 def _late_suspicion(facts: Facts, item: Lateness) -> Suspicion:
-    group = facts.groups[item.comm]
     text = (
         f"rank {item.rank} is the first to be late in {item.origin_in} of {item.steps} steps, "
         f"usually by {item.median_ns / NS_PER_MS:.1f} ms, {item.share:.0%} of a step"

@@ -91,6 +91,10 @@ class WaitGraph:
     sinks: tuple[Sink, ...]
     reverse: Mapping[Node, tuple[Edge, ...]] = field(repr=False)
 
+    def blaming(self, sinks: Iterable[int]) -> tuple[int, ...]:
+        """Return the waiting ranks from which the walk comes to any of these sinks."""
+        return tuple(sorted({r for i in sinks for r in self.sinks[i].blamed_by}))
+
     def path_to(self, sink: Sink) -> tuple[Edge, ...]:
         """Return the edges from the farthest waiting rank to the sink: the cascade, symptom first."""
         goal = set(sink.nodes)
