@@ -41,6 +41,9 @@ KINDS: Final = (
     "bench_row",
     "identity",
     "watchdog_timeout",
+    "pg_status",
+    "dump_signal",
+    "phase",
     "exception",
     "cuda_error",
 )
@@ -62,12 +65,17 @@ SELECT
     e.seq,
     CAST(e.op_kind AS VARCHAR) AS op,
     CAST(e.bytes AS BIGINT) AS bytes,
+    CAST(e.in_numel AS BIGINT) AS in_numel,
+    CAST(e.out_numel AS BIGINT) AS out_numel,
+    e.last_enqueued,
+    e.last_completed,
     e.dur_ms,
     e.device,
     e.peer,
     e.name,
     e.detail,
     e.value,
+    left(e.text, 400) AS text,
     e.file_id AS file,
     e.line
 FROM events AS e
@@ -152,12 +160,17 @@ class Row:
     seq: int | None
     op: str
     bytes: int | None
+    in_numel: int | None
+    out_numel: int | None
+    last_enqueued: int | None
+    last_completed: int | None
     dur_ms: float | None
     device: str
     peer: str
     name: str
     detail: str
     value: float | None
+    text: str
     file: int | None
     line: int | None
 
@@ -245,12 +258,17 @@ def _row(raw: Mapping[str, Any]) -> Row:
         seq=raw["seq"],
         op=raw["op"] or "",
         bytes=raw["bytes"],
+        in_numel=raw["in_numel"],
+        out_numel=raw["out_numel"],
+        last_enqueued=raw["last_enqueued"],
+        last_completed=raw["last_completed"],
         dur_ms=raw["dur_ms"],
         device=raw["device"] or "",
         peer=raw["peer"] or "",
         name=raw["name"] or "",
         detail=raw["detail"] or "",
         value=raw["value"],
+        text=raw["text"] or "",
         file=raw["file"],
         line=raw["line"],
     )
