@@ -21,31 +21,45 @@ import time
 from pathlib import Path
 
 FAULTS = {
-    "none": "healthy", "running": "healthy", "dataloader": "rank_missing", "slow_dataloader": "slow_dataloader",
-    "straggler": "straggler", "exception": "exception", "sigstop": "process_stopped", "sigkill": "process_died",
-    "extra_barrier": "off_by_one", "extra_all_reduce": "off_by_one", "skipped": "off_by_one", "dtype": "dtype_mismatch",
-    "type": "type_mismatch", "size": "size_mismatch", "uneven": "uneven_inputs", "evaluation": "user code branch divergence",
-    "pg_order": "group_order", "microbatch": "p2p_mismatch", "checkpoint": "rank_missing", "lock": "rank_missing",
-    "early_exit": "uneven_inputs", "two": "two faults", "hiccup": "healthy", "lone_barrier": "off_by_one",
-}  # fmt: skip
+    "none": "healthy",
+    "running": "healthy",
+    "hiccup": "healthy",
+    "dataloader": "rank_missing",
+    "slow_dataloader": "slow_dataloader",
+    "straggler": "straggler",
+    "exception": "exception",
+    "sigstop": "process_stopped",
+    "sigkill": "process_died",
+    "extra_barrier": "off_by_one",
+    "extra_all_reduce": "off_by_one",
+    "lone_barrier": "off_by_one",
+    "skipped": "off_by_one",
+    "dtype": "dtype_mismatch",
+    "type": "type_mismatch",
+    "size": "size_mismatch",
+    "uneven": "uneven_inputs",
+    "early_exit": "uneven_inputs",
+    "evaluation": "user code branch divergence",
+    "pg_order": "group_order",
+    "microbatch": "p2p_mismatch",
+    "checkpoint": "rank_missing",
+    "lock": "rank_missing",
+    "two": "two faults",
+}
+MID_RUN = ("running", "straggler", "slow_dataloader", "hiccup")
 
 
 def layout(a):
-    place = lambda d, p, t: (d * a.pp + p) * a.tp + t  # noqa: E731
+    def at(d, p, t):
+        return (d * a.pp + p) * a.tp + t
+
     groups = [("default_pg", list(range(a.world)))]
-    groups += [
-        (f"tp_{i}", [place(d, p, t) for t in range(a.tp)])
-        for i, (d, p) in enumerate((d, p) for d in range(a.dp) for p in range(a.pp))
-    ]
-    groups += [
-        (f"pp_{i}", [place(d, p, t) for p in range(a.pp)])
-        for i, (d, t) in enumerate((d, t) for d in range(a.dp) for t in range(a.tp))
-    ]
-    groups += [
-        (f"dp_{i}", [place(d, p, t) for d in range(a.dp)])
-        for i, (p, t) in enumerate((p, t) for p in range(a.pp) for t in range(a.tp))
-    ]
-    return groups
+    places = [(d, p) for d in range(a.dp) for p in range(a.pp)]
+    groups += [(f"tp_{i}", [at(d, p, t) for t in range(a.tp)]) for i, (d, p) in enumerate(places)]
+    places = [(d, t) for d in range(a.dp) for t in range(a.tp)]
+    groups += [(f"pp_{i}", [at(d, p, t) for p in range(a.pp)]) for i, (d, t) in enumerate(places)]
+    places = [(p, t) for p in range(a.pp) for t in range(a.tp)]
+    return groups + [(f"dp_{i}", [at(d, p, t) for d in range(a.dp)]) for i, (p, t) in enumerate(places)]
 
 
 # ---- one rank ------------------------------------------------------------------------------------------------
@@ -196,7 +210,8 @@ class Trainer:
             self.dist.all_reduce(loss)
 
     def run(self):
-        for self.step in range(self.a.steps):
+        for step in range(self.a.steps):
+            self.step = step
             begin = time.time()
             try:
                 self.train_step()
@@ -243,16 +258,9 @@ def one_rank(a, rank):
     os.dup2(log, 1)
     os.dup2(log, 2)
     logging.basicConfig(level=logging.INFO, format=f"%(asctime)s %(levelname)s rank={rank} %(message)s")
-    where = {"tp": rank % a.tp, "pp": rank // a.tp % a.pp, "dp": rank // (a.tp * a.pp)}
-    logging.getLogger("train").info(
-        "rank %d: dp=%d pp=%d tp=%d host=node-%d pid=%d",
-        rank,
-        where["dp"],
-        where["pp"],
-        where["tp"],
-        rank // 4,
-        os.getpid(),
-    )
+    dp, pp, tp = rank // (a.tp * a.pp), rank // a.tp % a.pp, rank % a.tp
+    where = f"dp={dp} pp={pp} tp={tp} host=node-{rank // 4} pid={os.getpid()}"
+    logging.getLogger("train").info("rank %d: %s", rank, where)
     threading.Thread(target=watch, args=(out, rank), name="dump-watch", daemon=True).start()
     try:
         Trainer(a, rank).run()
@@ -313,9 +321,8 @@ def launch(a):
             settle = time.time() + 3
         if settle is not None and time.time() > settle:
             break
-        if a.fault in ("running", "straggler", "slow_dataloader", "hiccup") and "step=%d " % (a.steps // 2) in (
-            out / "logs" / "rank_0.log"
-        ).read_text(errors="replace"):
+        told = (out / "logs" / "rank_0.log").read_text(errors="replace")
+        if a.fault in MID_RUN and f"step={a.steps // 2} " in told:
             break
     (out / "dump_now").touch()
     time.sleep(1.0)
@@ -323,12 +330,11 @@ def launch(a):
     alive = [r for r, p in enumerate(ranks) if p.poll() is None]
     if a.stacks:
         for r in alive:
-            got = subprocess.run(
-                [a.py_spy, "dump", "--nonblocking", "--pid", str(ranks[r].pid)], capture_output=True, text=True
-            )
+            command = [a.py_spy, "dump", "--nonblocking", "--pid", str(ranks[r].pid)]
+            got = subprocess.run(command, capture_output=True, text=True)
             if got.returncode == 0:
                 (out / "pyspy" / f"rank_{r}.txt").write_text(got.stdout)
-    time.sleep(1.0 if a.fault in ("running", "straggler", "slow_dataloader", "hiccup") else 0.0)
+    time.sleep(1.0 if a.fault in MID_RUN else 0.0)
     codes = {str(r): p.poll() for r, p in enumerate(ranks) if p.poll() is not None}
     for p in ranks:
         p.end()
@@ -337,35 +343,16 @@ def launch(a):
         path.unlink()
     if not any((out / "pyspy").iterdir()):
         (out / "pyspy").rmdir()
-    text = json.dumps(
-        {
-            "snapshot_unix": round(now, 3),
-            "alive_at_snapshot": alive,
-            "done_at_snapshot": done,
-            "exit_code_before_cleanup": codes,
-        }
-    )
-    (out / "snapshot.json").write_text(text + "\n")
-    groups = [{"name": str(i), "desc": d, "ranks": r} for i, (d, r) in enumerate(layout(a))]
-    job = {
-        "world_size": a.world,
-        "tp": a.tp,
-        "pp": a.pp,
-        "dp": a.dp,
-        "rank_order": "tp-pp-dp (tp fastest)",
-        "ranks_per_node": 4,
-        "backend": "gloo",
-        "groups": groups,
-    }
+    snapshot = {"snapshot_unix": round(now, 3), "alive_at_snapshot": alive, "done_at_snapshot": done}
+    (out / "snapshot.json").write_text(json.dumps({**snapshot, "exit_code_before_cleanup": codes}) + "\n")
+    job = {"world_size": a.world, "tp": a.tp, "pp": a.pp, "dp": a.dp, "rank_order": "tp-pp-dp (tp fastest)"}
+    job |= {"ranks_per_node": 4, "backend": "gloo"}
+    job["groups"] = [{"name": str(i), "desc": d, "ranks": r} for i, (d, r) in enumerate(layout(a))]
     (out / "job.json").write_text(json.dumps(job) + "\n")
-    healthy = FAULTS[a.fault] == "healthy"
-    truth = {
-        "scenario": a.fault,
-        "category": FAULTS[a.fault],
-        "root_cause": {"ranks": [] if healthy else [a.fault_rank], "hosts": []},
-    }
+    guilty = [] if FAULTS[a.fault] == "healthy" else [a.fault_rank]
+    truth = {"scenario": a.fault, "category": FAULTS[a.fault], "root_cause": {"ranks": guilty, "hosts": []}}
     if a.fault == "two":
-        truth["root_causes"] = [{"ranks": [a.fault_rank], "hosts": []}, {"ranks": [a.second_rank], "hosts": []}]
+        truth["root_causes"] = [{"ranks": [r], "hosts": []} for r in (a.fault_rank, a.second_rank)]
     (out / "truth.json").write_text(json.dumps(truth, indent=1) + "\n")
 
 
