@@ -16,7 +16,7 @@ from dash.development.base_component import Component
 from werkzeug.exceptions import HTTPException
 
 import mycroft
-from mycroft.app import access, api, login, urls
+from mycroft.app import access, api, compression, login, urls
 from mycroft.app.config import AppConfig
 from mycroft.app.pages import PAGES, PageContext
 from mycroft.app.pages import shell as frame
@@ -197,6 +197,7 @@ def create_app(config: AppConfig) -> Dash:
         if page.register_callbacks is not None:
             page.register_callbacks(app)
     _time_and_protect(server, content_security_policy(app))
+    compression.install(server)
 
     _warm_up(server, config)
     return app
