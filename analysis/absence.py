@@ -165,7 +165,8 @@ def _endings(facts: Facts, rank: int, life: Life) -> list[Claim]:
         )
     if life.killed is not None:
         name = FATAL_SIGNALS[signal_of(life.killed.code) or -9]
-        text = f"rank {rank} was ended by {name}"
+        of_process = f" (process {life.killed.pid})" if life.killed.pid is not None else ""
+        text = f"rank {rank}{of_process} was ended by {name}"
         claims.append(
             Claim("launcher", "killed", (rank,), "proof", text, (_ref(text, life.killed),), life.killed.ts, detail=name)
         )

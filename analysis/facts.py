@@ -74,7 +74,7 @@ FILES: Final = "SELECT file_id, path, loader, problems, rank FROM files ORDER BY
 EVENTS: Final = """
 SELECT epoch_ns(ts) AS ts, CAST(kind AS VARCHAR) AS kind, rank, comm_rank, local_rank, CAST(level AS VARCHAR) AS level,
        code, comm_id AS comm, group_name, group_desc, seq, CAST(op_kind AS VARCHAR) AS op_kind, in_numel, out_numel,
-       last_enqueued, last_completed, dur_ms, device, peer, peer_rank, name, value, stack_id, text, file_id, line
+       last_enqueued, last_completed, dur_ms, device, peer, peer_rank, name, value, stack_id, text, pid, file_id, line
 FROM events
 WHERE kind NOT IN ('unparsed', 'other', 'step', 'coll_call', 'op_perf', 'bench_row', 'nccl_env', 'nic_counter')
 ORDER BY file_id, line, kind
@@ -184,6 +184,7 @@ class Event:
     peer_rank: int | None = None
     level: str = ""
     value: float | None = None
+    pid: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,6 +330,7 @@ def _event(row: dict[str, Any]) -> Event:
         peer_rank=row["peer_rank"],
         level=row["level"] or "",
         value=row["value"],
+        pid=row["pid"],
     )
 
 
