@@ -1,6 +1,6 @@
 """The verbs of the command line, one module each; the tuple is the list of what exists, in the order of `--help`."""
 
-from mycroft.app.commands import demo, diagnose, export, formats, load, serve, sql
+from mycroft.app.commands import demo, diagnose, export, formats, load, score, serve, sql
 from mycroft.app.commands.command import Command
 
 COMMANDS: tuple[Command, ...] = (
@@ -11,6 +11,7 @@ COMMANDS: tuple[Command, ...] = (
     formats.COMMAND,
     sql.COMMAND,
     export.COMMAND,
+    score.COMMAND,
 )
 
 __all__ = ["COMMANDS", "Command"]

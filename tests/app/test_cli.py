@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -80,6 +81,7 @@ def test_nothing_readable_exits_with_2_and_names_the_file(run: Any, tmp_path: Pa
         ["sql", "/none/such", "SELECT 1"],
         ["export", "/none/such", "--html", "x"],
         ["export", "/none/such"],
+        ["score", "/none/such"],
     ],
     ids=" ".join,
 )
@@ -255,6 +257,32 @@ def test_help_is_quick_because_nothing_heavy_is_imported() -> None:
     assert python(script, heavy, "--help").returncode == 0
     ran = python(script, "dash,flask,plotly,gunicorn", "diagnose", HEALTHY)
     assert ran.returncode == 0, ran.stderr
+
+
+def test_score_counts_what_is_right_and_names_it(run: Any, tmp_path: Path) -> None:
+    for case in ("healthy", "stuck_dataloader"):
+        shutil.copytree(CASES / case, tmp_path / "set" / case)
+    ran = run("score", str(tmp_path), "--json")
+    scored = json.loads(ran.out)
+    assert ran.status == 0
+    assert [case["name"] for case in scored["cases"]] == ["set/healthy", "set/stuck_dataloader"]
+    assert (scored["summary"]["right"], scored["summary"]["cases"]) == (2, 2)
+
+
+def test_score_says_when_an_answer_is_wrong_and_confident(run: Any, tmp_path: Path) -> None:
+    shutil.copytree(CASES / "stuck_dataloader", tmp_path / "case")
+    truth = tmp_path / "case" / "truth.json"
+    truth.write_text(truth.read_text().replace('"ranks": [\n   5\n  ]', '"ranks": [\n   4\n  ]'))
+    ran = run("score", str(tmp_path))
+    assert ran.status == 1 and "wrong and confident 1" in ran.out
+
+
+@pytest.mark.parametrize("content", [b"[]", b"{", b"\xff"])
+def test_score_names_a_truth_that_is_none(run: Any, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "case").mkdir()
+    (tmp_path / "case" / "truth.json").write_bytes(content)
+    ran = run("score", str(tmp_path))
+    assert ran.status == 2 and "truth.json" in ran.err
 
 
 def test_every_verb_has_a_summary_and_help(run: Any) -> None:

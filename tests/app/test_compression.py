@@ -17,7 +17,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Flask:
     return create_app(AppConfig(data_dir=tmp_path_factory.mktemp("gzip"))).server
 
 
-@pytest.mark.parametrize("path", ["/", "/_dash-dependencies", "/_dash-layout", "/assets/css/1_tokens.css"])
+@pytest.mark.parametrize("path", ["/_dash-dependencies", "/assets/css/1_tokens.css", "/assets/css/2_base.css"])
 def test_what_is_unpacked_is_what_would_have_been_sent(server: Flask, path: str) -> None:
     client = server.test_client()
     with client.get(path) as plain:
