@@ -18,6 +18,7 @@ from mycroft.loaders.npkit import NpkitLoader
 from mycroft.loaders.nsight import NsightLoader
 from mycroft.loaders.process_state import ProcessStateLoader
 from mycroft.loaders.ras import RasJsonLoader
+from mycroft.loaders.ring import RingLoader, TraceExportLoader
 from mycroft.loaders.stacks import StacksLoader
 from mycroft.loaders.text.reader import TextLoader
 from mycroft.loaders.topology import TopologyLoader
@@ -27,6 +28,8 @@ from mycroft.loaders.xpu_timer import XpuTimerLoader, XpuTimerMetricsLoader
 LOADERS: Final[tuple[Loader, ...]] = (
     TopologyLoader(),
     ProcessStateLoader(),
+    RingLoader(),
+    TraceExportLoader(),
     FlightRecorderLoader(),
     KinetoLoader(),
     InspectorLoader(),

@@ -37,7 +37,7 @@ class Recorder:
         *,
         directory: str | None = None,
         budget_bytes: int = ...,
-        file_size_bytes: int = 0,
+        file_bytes: int = 0,
         interval_ms: int = 100,
         rank: int | None = None,
         world_size: int | None = None,

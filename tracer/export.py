@@ -13,12 +13,8 @@ from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.ipc as ipc
-import pyarrow.parquet as pq
-
 from mycroft.tracer import _core
+from mycroft.tracer.arrow import Schema, Table, ipc, pa, pc, pq
 from mycroft.tracer.names import CODED, FLAGS
 from mycroft.tracer.trace import TABLES, Communicator, Process, Trace
 
@@ -40,7 +36,7 @@ class ExportError(ValueError):
     """An exported trace that cannot be read; the message names the file and what to do."""
 
 
-def _column_type(name: str, format_: str) -> tuple[str, pa.DataType]:
+def _column_type(name: str, format_: str) -> tuple[str, Any]:
     if name in CODED:
         return CODED[name][0], pa.dictionary(pa.uint8(), pa.string())
     if name in FLAGS:
@@ -48,14 +44,14 @@ def _column_type(name: str, format_: str) -> tuple[str, pa.DataType]:
     return name, pa.timestamp("ns") if format_.startswith("ts") else _ARROW_OF[format_]
 
 
-def record_schema(kind: str) -> pa.Schema:
+def record_schema(kind: str) -> Schema:
     """Return the schema of the named records of one kind, as `Trace.tables` has them."""
     return pa.schema([pa.field(*_column_type(name, fmt)) for name, fmt, _ in _core.batch_columns()[kind]])
 
 
-def export_schema() -> pa.Schema:
+def export_schema() -> Schema:
     """Return the schema of the wide table; texts are dictionaries."""
-    found: dict[str, pa.DataType] = {"kind": pa.dictionary(pa.uint8(), pa.string()), "trace": pa.uint32()}
+    found: dict[str, Any] = {"kind": pa.dictionary(pa.uint8(), pa.string()), "trace": pa.uint32()}
     for kind in TABLES:
         for field in record_schema(kind):
             found.setdefault(field.name, field.type)
@@ -77,16 +73,16 @@ def _dimension_rows(index: int, trace: Trace) -> list[dict[str, Any]]:
     return rows
 
 
-def wide_table(traces: Sequence[Trace]) -> pa.Table:
+def wide_table(traces: Sequence[Trace]) -> Table:
     """Return all traces as one table; process and communicator rows come before the records of each."""
     schema = export_schema()
-    parts: list[pa.Table] = []
+    parts: list[Table] = []
     for index, trace in enumerate(traces):
         parts.append(pa.Table.from_pylist(_dimension_rows(index, trace), schema=schema))
         for kind, table in trace.tables.items():
             if table.num_rows == 0:
                 continue
-            columns: list[pa.Array | pa.ChunkedArray] = []
+            columns: list[object] = []
             for field in schema:
                 if field.name == "kind":
                     codes = pa.repeat(pa.scalar(0, pa.uint8()), table.num_rows)
@@ -101,8 +97,8 @@ def wide_table(traces: Sequence[Trace]) -> pa.Table:
     return pa.concat_tables(parts).unify_dictionaries() if parts else schema.empty_table()
 
 
-def _json_rows(table: pa.Table) -> Iterable[dict[str, Any]]:
-    plain: list[pa.ChunkedArray] = []
+def _json_rows(table: Table) -> Iterable[dict[str, Any]]:
+    plain: list[object] = []
     for field in table.schema:
         column = table.column(field.name)
         if pa.types.is_timestamp(field.type):
@@ -124,7 +120,9 @@ def export_trace(traces: Sequence[Trace], path: str | Path, *, format_: str) -> 
     table = wide_table(traces)
     path = Path(path)
     if format_ == "parquet":
-        pq.write_table(table, path, compression="zstd")
+        # The kinds stay readable at the head of the file: that is how a loader recognises it.
+        codecs = {name: "none" if name == "kind" else "zstd" for name in table.schema.names}
+        pq.write_table(table, path, compression=codecs)
     elif format_ == "arrow":
         with ipc.new_file(str(path), table.schema) as sink:
             sink.write_table(table)
@@ -138,7 +136,7 @@ def export_trace(traces: Sequence[Trace], path: str | Path, *, format_: str) -> 
     return table.num_rows
 
 
-def _parse_lines(path: Path, losses: Counter[str]) -> pa.Table:
+def _parse_lines(path: Path, losses: Counter[str]) -> Table:
     schema = export_schema()
     by_name: dict[str, list[Any]] = {field.name: [] for field in schema}
     rows = 0
@@ -167,13 +165,13 @@ def _parse_lines(path: Path, losses: Counter[str]) -> pa.Table:
     return pa.table(arrays, schema=schema)
 
 
-def _plain(type_: pa.DataType) -> pa.DataType:
+def _plain(type_: Any) -> Any:
     if pa.types.is_dictionary(type_):
         return pa.string()
     return pa.int64() if pa.types.is_timestamp(type_) else type_
 
 
-def _fits(row: dict[str, Any], schema: pa.Schema) -> bool:
+def _fits(row: dict[str, Any], schema: Schema) -> bool:
     """Whether every value of a JSON row can stand in its column."""
     for field in schema:
         value = row.get(field.name)
@@ -200,7 +198,7 @@ def _check_version(path: Path, version: object) -> None:
         )
 
 
-def _read_table(path: Path, losses: Counter[str]) -> pa.Table:
+def _read_table(path: Path, losses: Counter[str]) -> Table:
     with path.open("rb") as source:
         magic = source.read(8)
     try:
@@ -249,7 +247,7 @@ def read_export(path: str | Path) -> list[Trace]:
     for index in sorted(pc.unique(owner).drop_null().to_pylist()):
         mine = table.filter(pc.equal(owner, index))
         mine_kinds = kinds.filter(pc.equal(owner, index))
-        tables: dict[str, pa.Table] = {}
+        tables: dict[str, Table] = {}
         for kind in TABLES:
             part = mine.filter(pc.equal(mine_kinds, kind))
             schema = record_schema(kind)
@@ -277,5 +275,5 @@ def read_export(path: str | Path) -> list[Trace]:
     return traces
 
 
-def _undictionaried(schema: pa.Schema) -> pa.Schema:
+def _undictionaried(schema: Schema) -> Schema:
     return pa.schema([pa.field(f.name, _plain(f.type)) for f in schema])

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from mycroft.tracer import _core
+from mycroft.tracer.arrow import RecordBatch, Table, pa, pc
 from mycroft.tracer.names import CODED, FLAGS
 
 TABLES: Final = ("state", "flow", "op", "heartbeat", "gap", "foreign")
@@ -74,7 +72,7 @@ class Trace:
     name: str
     process: Process
     communicators: tuple[Communicator, ...]
-    tables: Mapping[str, pa.Table]
+    tables: Mapping[str, Table]
     losses: Mapping[str, int] = field(default_factory=lambda: dict[str, int]())
     closed: bool = False
     last_tick_ns: int | None = None
@@ -82,9 +80,9 @@ class Trace:
     next: int = 0
 
 
-def named(batch: pa.RecordBatch) -> pa.Table:
+def named(batch: RecordBatch) -> Table:
     """Replace codes by text and 0/1 by booleans; a code without a name becomes NULL."""
-    columns: list[pa.Array] = []
+    columns: list[object] = []
     names: list[str] = []
     for name in batch.schema.names:
         column = batch.column(name)
@@ -127,7 +125,7 @@ class TraceFile:
         found = (Communicator(**entry) for entry in self._core.communicators)
         return tuple(sorted(found, key=lambda entry: entry.comm))
 
-    def batches(self, since: int = 0, *, live: bool = False) -> dict[str, pa.RecordBatch]:
+    def batches(self, since: int = 0, *, live: bool = False) -> dict[str, RecordBatch]:
         """Decode without naming the codes: the fast path, no copy between C++ and Arrow."""
         return {name: pa.record_batch(batch) for name, batch in self._core.read(since, live=live)["batches"].items()}
 

@@ -1,0 +1,431 @@
+"""Mycroft's own traces: trace files (rings, live or left behind) and exports of them.
+
+A ring knows its process and, by the launcher's variables, its global rank; peers are ranks of the communicator, which
+is known by NCCL's hash. Communicators are put together from all traces at once. Counts are in the unit of NCCL's proxy
+steps (chunks); NCCL 2.23 counts raw steps, the same on both sides of a flow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import polars as pl
+
+from mycroft.loaders.base import EvidenceFile, LoadContext, LoadReport
+from mycroft.loaders.comm_ranks import CommRanks, Process, hash_name
+from mycroft.loaders.live_process import process_state
+from mycroft.loaders.schema import BY_NAME, polars_schema
+from mycroft.tracer import Communicator, Trace, TraceError, open_trace, read_export
+from mycroft.tracer.arrow import Table, pa
+from mycroft.tracer.export import MARK, ExportError
+
+RING_MAGIC: Final = b"MYCROFTR"
+# ABI v1-v3 tell no size of a communicator.
+_FIRST_SIZED_ABI: Final = 4
+_CONTEXT_TAG: Final = 0xC5
+_SLOT_BITS: Final = 12
+_LARGER_SIDE: Final = ("all_gather", "reduce_scatter", "gather", "scatter", "all_to_all")
+# What a record of an operation says, as the state of the table. `enqueued` ones are over for the tracer, and nothing
+# shows how they ended: no state, and retired.
+_STATES: Final = {"open": "scheduled", "completed": "completed", "aborted": "aborted"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One trace of one file, with the global rank of its process."""
+
+    file: EvidenceFile
+    report: LoadReport
+    trace: Trace
+    rank: int | None
+    process: Process
+
+    def comm(self, number: int) -> Communicator | None:
+        """Return the communicator with that number in this trace."""
+        return next((c for c in self.trace.communicators if c.comm == number), None)
+
+
+class _Traces:
+    """Loads a set of traces, whatever they were read from."""
+
+    def __init__(self, context: LoadContext, name: str) -> None:
+        self.context = context
+        self.name = name
+        self.ranks = CommRanks()
+        self.parts: list[_Part] = []
+        self.sizes: dict[int, int] = {}
+        self._ids: dict[tuple[int, int], int] = {}
+
+    def add(self, file: EvidenceFile, report: LoadReport, trace: Trace) -> None:
+        """Take one trace; nothing is handed over yet."""
+        for reason, count in trace.losses.items():
+            report.drop(f"record {reason}", count)
+        who = trace.process
+        # A trace without a pid is a process of its own all the same.
+        process = (who.host, who.pid) if who.pid else ("", file.file_id)
+        if who.rank is not None:
+            self.ranks.told(process, who.rank)
+        if who.world_size is not None:
+            self.ranks.at_least(who.world_size)
+        for comm in trace.communicators:
+            if comm.hash and comm.rank is not None:
+                size = comm.size if comm.abi >= _FIRST_SIZED_ABI or comm.abi == 0 else None
+                self.ranks.see(comm.hash, size, comm.rank, process, desc=comm.name or None)
+        self.parts.append(_Part(file, report, trace, who.rank, process))
+
+    def load(self) -> None:
+        """Hand over everything."""
+        for part in self.parts:
+            rank = part.rank if part.rank is not None else self.ranks.rank_of(part.process)
+            if rank is None:
+                part.report.problems.append(
+                    f"{part.file.name}: nothing says which rank process {part.process[1]} is; set RANK for the job"
+                )
+                part.report.drop("record of an unknown rank", sum(t.num_rows for t in part.trace.tables.values()))
+                continue
+            part.report.rank = rank
+            self._dimensions(part, rank)
+            self._records(part, rank)
+
+    # ---- who -----------------------------------------------------------------------
+
+    def comm_id(self, comm: Communicator, rank: int) -> int:
+        """Return the provisional id of a communicator that `rank` is in."""
+        members = self._members(comm)
+        key = (comm.hash, rank)
+        if key not in self._ids:
+            listed = self.ranks.members(comm.hash) is not None
+            self._ids[key] = self.context.comm(
+                hash_name(comm.hash),
+                ranks=members,
+                desc=comm.name or None,
+                hash_=comm.hash,
+                backend="nccl" if comm.abi else comm.backend,
+                source="trace" if listed else "entries",
+                of_rank=rank,
+            )
+        return self._ids[key]
+
+    def _members(self, comm: Communicator) -> list[int] | None:
+        """Return the members by rank inside; where no trace tells the size, those that left traces, if gapless."""
+        members = self.ranks.members(comm.hash)
+        if members is not None or comm.size is not None:
+            return members
+        seen = {inside for _, inside, _ in self.ranks.processes([hash_name(comm.hash)])}
+        found = [self.ranks.global_rank(comm.hash, inside) for inside in range(len(seen))]
+        return [r for r in found if r is not None] if seen == set(range(len(seen))) and None not in found else None
+
+    def _dimensions(self, part: _Part, rank: int) -> None:
+        who = part.trace.process
+        gpu = who.bus_id or (str(who.device) if who.device is not None else None)
+        self.context.rank(
+            rank,
+            host=who.host or None,
+            pid=who.pid or None,
+            local_rank=who.local_rank,
+            gpu=gpu,
+            reason=f"{who.rank_source} of the traced process" if who.rank_source else "traced process",
+            file_id=part.file.file_id,
+        )
+        for address in filter(None, who.addresses.split(",")):
+            self.context.rank(rank, address=address, reason="traced process", file_id=part.file.file_id)
+        if who.world_size is not None:
+            self.context.job(world_size=who.world_size)
+        for comm in part.trace.communicators:
+            if comm.hash:
+                self.comm_id(comm, rank)
+
+    # ---- records -------------------------------------------------------------------
+
+    def _records(self, part: _Part, rank: int) -> None:
+        numbers = {c.comm: self.comm_id(c, rank) for c in part.trace.communicators if c.hash}
+        peers = self._peers(part)
+        ops = self._ops(part, rank, numbers, peers)
+        self._emit("coll_ops", ops, part)
+        state = self._flows(part, rank, "state", numbers, peers)
+        self._emit("flow_state", state, part)
+        flow = self._flows(part, rank, "flow", numbers, peers)
+        self._emit("flow_ops", flow, part)
+        self._emit("heartbeat", self._heartbeats(part, rank, numbers), part)
+        self._emit("group_status", self._status(part, rank, numbers), part)
+        self._gaps(part, rank)
+        self._dump(part, rank, ops)
+
+    def _emit(self, table: str, frame: pl.DataFrame, part: _Part) -> None:
+        names = [c.name for c in BY_NAME[table].columns if c.name in frame.columns]
+        part.report.rows += frame.height
+        self.context.emit(table, frame.select(names))
+
+    def _peers(self, part: _Part) -> pl.DataFrame:
+        """Return (comm, peer, global) for every member of every communicator of a trace."""
+        rows: list[tuple[int, int, int]] = []
+        for comm in part.trace.communicators:
+            if not comm.hash:
+                continue
+            members = self._members(comm)
+            inside = (
+                enumerate(members)
+                if members
+                else [
+                    (i, self.ranks.global_rank(comm.hash, i))
+                    for _, i, _ in self.ranks.processes([hash_name(comm.hash)])
+                ]
+            )
+            rows += [(comm.comm, i, r) for i, r in inside if r is not None]
+        return pl.DataFrame(rows, schema={"comm": pl.UInt16, "peer": pl.UInt32, "peer_rank": pl.UInt32}, orient="row")
+
+    def _known(
+        self, part: _Part, frame: pl.DataFrame, numbers: dict[int, int], what: str, *, time: str
+    ) -> pl.DataFrame:
+        """Put the id of the communicator beside each row; rows of none that is known are counted and dropped."""
+        known = pl.DataFrame(
+            [(n, i, c.opened_ns) for n, i in numbers.items() if (c := part.comm(n)) is not None],
+            schema={"comm": pl.UInt16, "comm_id": pl.UInt32, "opened": pl.Int64},
+            orient="row",
+        )
+        joined = frame.join(known, on="comm", how="left", maintain_order="left")
+        # A number is given again after 65,534 communicators: an older record is of another one.
+        kept = joined.filter(pl.col("comm_id").is_not_null() & (pl.col(time).cast(pl.Int64) >= pl.col("opened")))
+        if lost := joined.height - kept.height:
+            part.report.drop(f"{what} of a communicator that is not known", lost)
+        return kept.drop("opened")
+
+    def _flows(self, part: _Part, rank: int, kind: str, numbers: dict[int, int], peers: pl.DataFrame) -> pl.DataFrame:
+        frame = _polars(part.trace.tables[kind])
+        time = "ts" if kind == "state" else "end_ts"
+        own = self._known(part, frame.filter(~pl.col("foreign")), numbers, f"{kind} record", time=time)
+        nameless = own["op_seq"].null_count()
+        if nameless:
+            part.report.drop(f"{kind} record of an operation that is not known", nameless)
+        own = own.filter(pl.col("op_seq").is_not_null()).join(peers, on=["comm", "peer"], how="left")
+        own = own.with_columns(rank=pl.lit(rank, pl.UInt32), peer=pl.col("peer_rank"))
+        foreign = self._foreign(part, frame.filter(pl.col("foreign")), kind)
+        return pl.concat([own, foreign], how="diagonal") if foreign.height else own
+
+    def _foreign(self, part: _Part, frame: pl.DataFrame, kind: str) -> pl.DataFrame:
+        """Give flow halves that were run for another process (PXN) to the rank that posted them, if it is traced."""
+        if frame.is_empty():
+            return frame
+        by_salt = {p.trace.process.salt: p for p in self.parts if p.trace.process.salt}
+        origins: list[tuple[int, int, int, int, int | None, str]] = []
+        for row in _polars(part.trace.tables["foreign"]).iter_rows(named=True):
+            context = int(row["context"])
+            origin = by_salt.get(context >> 16 & ((1 << 40) - 1)) if context >> 56 == _CONTEXT_TAG else None
+            comm = origin.comm(context & 0xFFFF) if origin is not None else None
+            if origin is None or comm is None or origin.rank is None:
+                continue
+            slot, gen = int(row["parent"]) >> 49 & 0xFFF, int(row["parent"]) >> 24 & 0xFFFFF
+            ops = _polars(origin.trace.tables["op"])
+            mine = ops.filter(pl.col("op_id") == (slot | gen << _SLOT_BITS))
+            if mine.is_empty():
+                continue
+            op = mine.row(-1, named=True)
+            peer = self.ranks.global_rank(comm.hash, row["peer"]) if row["peer"] is not None else None
+            comm_id = self.comm_id(comm, origin.rank)
+            origins.append((row["flow_id"], origin.rank, comm_id, op["op_seq"], peer, op["op_kind"]))
+        known = pl.DataFrame(
+            origins,
+            schema={
+                "flow": pl.UInt64,
+                "rank": pl.UInt32,
+                "comm_id": pl.UInt32,
+                "seq": pl.UInt64,
+                "peer_rank": pl.UInt32,
+                "kind": pl.String,
+            },
+            orient="row",
+        ).unique("flow", keep="last")
+        # The flow's own number stands where its operation would.
+        joined = frame.join(known, left_on="op_seq", right_on="flow", how="inner")
+        if lost := frame.height - joined.height:
+            part.report.drop(f"{kind} record of a process that left no trace here", lost)
+        return joined.with_columns(op_seq=pl.col("seq"), peer=pl.col("peer_rank"), op_kind=pl.col("kind")).drop(
+            "seq", "kind"
+        )
+
+    def _ops(self, part: _Part, rank: int, numbers: dict[int, int], peers: pl.DataFrame) -> pl.DataFrame:
+        """Return one row per operation: the newest record of each, which holds all that is known of it."""
+        frame = _polars(part.trace.tables["op"]).unique(["op_id", "enq_ts"], keep="last", maintain_order=True)
+        frame = self._known(part, frame, numbers, "op record", time="enq_ts")
+        sizes = pl.DataFrame(
+            [(c.comm, c.size) for c in part.trace.communicators],
+            schema={"comm": pl.UInt16, "size": pl.UInt64},
+            orient="row",
+        )
+        frame = frame.join(peers, on=["comm", "peer"], how="left").join(sizes, on="comm", how="left")
+        late = (pl.col("kstart_ts") - pl.col("enq_ts")).dt.total_nanoseconds().fill_null(0)
+        p2p = pl.col("p2p")
+        larger = pl.when(pl.col("op_kind").is_in(_LARGER_SIDE)).then(pl.col("size")).otherwise(1)
+        seq = pl.col("op_seq")
+        enum = polars_schema(BY_NAME["coll_ops"])["state"]
+        return frame.with_columns(
+            rank=pl.lit(rank, pl.UInt32),
+            op_seq=pl.when(p2p).then(pl.col("source_seq").cast(pl.UInt64)).otherwise(seq),
+            pair_seq=pl.when(p2p).then(seq),
+            op_name=pl.col("op_kind"),
+            start_ts=pl.coalesce("kstart_ts", "enq_ts"),
+            dur_ns=pl.col("dur_ns") - late,
+            end_is_derived=pl.when(pl.col("dur_ns").is_not_null()).then(~pl.col("kernel_end")),
+            state=pl.col("op_state").replace_strict(_STATES, default=None, return_dtype=enum),
+            retired=pl.col("op_state") == "enqueued",
+            is_p2p=p2p,
+            root=pl.when(~p2p).then(pl.col("peer")),
+            peer=pl.when(p2p).then(pl.col("peer_rank")),
+            bytes=pl.col("bytes") * larger,
+            record_id=pl.col("position"),
+            file_id=pl.lit(part.file.file_id, pl.UInt32),
+        )
+
+    def _heartbeats(self, part: _Part, rank: int, numbers: dict[int, int]) -> pl.DataFrame:
+        frame = _polars(part.trace.tables["heartbeat"])
+        ids = pl.DataFrame(list(numbers.items()), schema={"comm": pl.UInt16, "last_comm_id": pl.UInt32}, orient="row")
+        frame = frame.join(ids, on="comm", how="left", maintain_order="left").with_columns(
+            rank=pl.lit(rank, pl.UInt32),
+            pid_alive=pl.lit(value=True),
+            sampler_ts=pl.col("ts"),
+            n_open=pl.col("open_ops"),
+            oldest_open_enq_ts=pl.col("oldest_open_ts"),
+            last_progress_ts=pl.col("progress_ts"),
+            last_op_seq=pl.col("op_seq"),
+        )
+        alive = process_state(part.trace.process) if not part.trace.closed else None
+        if alive is None or part.trace.last_tick_ns is None or frame.is_empty():
+            return frame
+        # What this machine says of the process now, under the last time at which its sampler ran.
+        now = frame.tail(1).with_columns(
+            ts=pl.lit(part.trace.last_tick_ns, pl.Int64).cast(pl.Datetime("ns")), pid_alive=pl.lit(alive.exists)
+        )
+        if alive.stopped:
+            part.report.problems.append(f"process {part.process[1]} of rank {rank} is stopped (state {alive.letter})")
+        return pl.concat([frame, now])
+
+    def _status(self, part: _Part, rank: int, numbers: dict[int, int]) -> pl.DataFrame:
+        """The live words of each communicator: true up to the moment at which a process was killed."""
+        rows = [
+            {"rank": rank, "comm_id": numbers[c.comm], "last_enqueued": c.last_seq, "ts": c.last_enq_ns}
+            for c in part.trace.communicators
+            if c.comm in numbers and c.last_enq_ns is not None
+        ]
+        frame = pl.DataFrame(
+            rows, schema={"rank": pl.UInt32, "comm_id": pl.UInt32, "last_enqueued": pl.Int64, "ts": pl.Int64}
+        )
+        return frame.with_columns(ts=pl.col("ts").cast(pl.Datetime("ns")), file_id=pl.lit(part.file.file_id, pl.UInt32))
+
+    def _gaps(self, part: _Part, rank: int) -> None:
+        frame = _polars(part.trace.tables["gap"]).with_columns(
+            rank=pl.lit(rank, pl.UInt32),
+            level=pl.lit("warning"),
+            kind=pl.lit("other"),
+            source=pl.lit(self.name),
+            name=pl.col("reason").cast(pl.String),
+            value=pl.col("count").cast(pl.Float64),
+            text=pl.format("tracer: {}, {} times", pl.col("reason").cast(pl.String), "count"),
+            time_quality=pl.lit("exact"),
+            file_id=pl.lit(part.file.file_id, pl.UInt32),
+        )
+        self._emit("events", frame, part)
+
+    def _dump(self, part: _Part, rank: int, ops: pl.DataFrame) -> None:
+        starts = ops["enq_ts"] if ops.height else pl.Series([None], dtype=pl.Datetime("ns"))
+        abis = {c.abi for c in part.trace.communicators}
+        records = ops["record_id"] if ops.height else pl.Series([None], dtype=pl.UInt64)
+        kernels = bool(ops.height) and ops["kstart_ts"].null_count() < ops.height
+        self.context.emit(
+            "rank_dumps",
+            pl.DataFrame(
+                {
+                    "rank": [rank],
+                    "file_id": [part.file.file_id],
+                    "kind": ["ring"],
+                    "version": ["1"],
+                    "backend": ["nccl" if any(abis) else "python"],
+                    "lib_version": [f"NCCL profiler ABI v{max(abis)}" if any(abis) else None],
+                    "entries": [ops.height],
+                    "first_record": [records.min() if part.trace.losses.get("overwritten") else 0],
+                    "last_record": [records.max()],
+                    "first_ts": [starts.min()],
+                    "last_ts": [starts.max()],
+                    "has_events": [True],
+                    "has_timing": [kernels],
+                    "only_active": [False],
+                },
+                schema=polars_schema(BY_NAME["rank_dumps"]),
+            ),
+        )
+
+
+def _polars(table: Table) -> pl.DataFrame:
+    """Return an Arrow table as a frame, texts as plain strings."""
+    plain = pa.schema(
+        [pa.field(f.name, f.type.value_type if pa.types.is_dictionary(f.type) else f.type) for f in table.schema]
+    )
+    # The interface without a library between them: polars takes any Arrow stream.
+    return pl.DataFrame(table.cast(plain))
+
+
+class RingLoader:
+    """Reads trace files of the tracer."""
+
+    name = "ring"
+    title = "Mycroft trace files (shared-memory rings of the NCCL plugin and of recorders)"
+    recognised_by = "the first eight bytes, MYCROFTR"
+    yields = "flow_state, flow_ops, coll_ops, heartbeat, communicators with members, ranks, gaps as events"
+
+    def sniff(self, file: EvidenceFile) -> bool:
+        """The magic of the header."""
+        return file.head.startswith(RING_MAGIC)
+
+    def load(self, files: Sequence[EvidenceFile], context: LoadContext) -> list[LoadReport]:
+        """Read all rings, then hand everything over: a flow's peer is named by another process' ring."""
+        traces = _Traces(context, self.name)
+        reports: list[LoadReport] = []
+        for file in files:
+            report = LoadReport(file.file_id, self.name)
+            reports.append(report)
+            try:
+                traces.add(file, report, open_trace(file.path))
+            except TraceError as error:
+                report.problems.append(_of_file(str(error), file))
+        traces.load()
+        return reports
+
+
+class TraceExportLoader:
+    """Reads what `mycroft trace cat` wrote."""
+
+    name = "mycroft_trace"
+    title = "exported Mycroft traces (Parquet, Arrow IPC, JSON lines)"
+    recognised_by = "mycroft.trace in the first line, or in the schema of the file"
+    yields = "the same as a ring"
+
+    def sniff(self, file: EvidenceFile) -> bool:
+        """Our mark in a JSON line or an Arrow schema; for Parquet, whose schema is at its end, our kinds of rows."""
+        head = file.head
+        if head.startswith(b"PAR1"):
+            return b"communicator" in head and b"process" in head
+        if head.startswith(b"ARROW1"):
+            return MARK in head
+        return head[:200].lstrip().startswith(b'{"schema": "' + MARK + b'"')
+
+    def load(self, files: Sequence[EvidenceFile], context: LoadContext) -> list[LoadReport]:
+        """Read all exports, then hand everything over."""
+        traces = _Traces(context, self.name)
+        reports: list[LoadReport] = []
+        for file in files:
+            report = LoadReport(file.file_id, self.name)
+            reports.append(report)
+            try:
+                for trace in read_export(Path(file.path)):
+                    traces.add(file, report, trace)
+            except (ExportError, OSError) as error:
+                report.problems.append(_of_file(str(error), file))
+        traces.load()
+        return reports
+
+
+def _of_file(message: str, file: EvidenceFile) -> str:
+    """Return a message of the tracer with the name that the user knows."""
+    return message.replace(str(file.path), file.name)
