@@ -1,100 +1,61 @@
 #include "literal_matcher.h"
 
 #include <algorithm>
-#include <limits>
-#include <queue>
 #include <stdexcept>
 
 namespace mycroft {
 
 namespace {
 
-constexpr std::uint32_t kNone = std::numeric_limits<std::uint32_t>::max();
+// How common a byte is in logs, roughly: small letters and blanks most, capitals and signs least.
+int commonness(char c) {
+  static constexpr std::string_view kCommon = " etaoinsr";
+  if (kCommon.find(c) != std::string_view::npos) return 4;
+  if (c >= 'a' && c <= 'z') return 3;
+  if (c == '0' || c == '.' || c == ':' || c == '/' || c == '_') return 3;
+  if (c >= '0' && c <= '9') return 2;
+  return 1;
+}
 
-struct Node {
-  std::vector<std::uint32_t> next;
-  std::uint32_t fail = 0;
-  std::vector<std::uint16_t> hits;
-};
+std::size_t rarest_piece(std::string_view literal) {
+  std::size_t best = 0;
+  int least = 1 << 20;
+  for (std::size_t at = 0; at + LiteralMatcher::kPiece <= literal.size(); ++at) {
+    int sum = 0;
+    for (std::size_t i = 0; i < LiteralMatcher::kPiece; ++i) sum += commonness(literal[at + i]);
+    if (sum < least) {
+      least = sum;
+      best = at;
+    }
+  }
+  return best;
+}
 
 }  // namespace
 
 LiteralMatcher::LiteralMatcher(const std::vector<std::pair<std::string, std::uint16_t>>& literals) {
-  // Class 0 holds every byte that no literal uses.
-  classes_ = 1;
+  struct Placed {
+    std::uint32_t hash;
+    Entry entry;
+  };
+  std::vector<Placed> placed;
+  placed.reserve(literals.size());
   for (const auto& [literal, number] : literals) {
-    if (literal.empty()) throw std::invalid_argument("a literal must not be empty");
-    for (const char c : literal) {
-      std::uint8_t& byte_class = class_of_[static_cast<unsigned char>(c)];
-      if (byte_class == 0) byte_class = static_cast<std::uint8_t>(classes_++);
+    if (literal.size() < kPiece) {
+      throw std::invalid_argument("a literal must have four bytes or more: '" + literal + "'");
     }
+    const std::size_t before = rarest_piece(literal);
+    placed.push_back({hash_at(literal.data() + before), Entry{literal, before, number}});
   }
-  std::vector<Node> nodes(1);
-  nodes[0].next.assign(classes_, kNone);
-  for (const auto& [literal, number] : literals) {
-    std::uint32_t at = 0;
-    for (const char c : literal) {
-      const std::uint8_t byte_class = class_of_[static_cast<unsigned char>(c)];
-      if (nodes[at].next[byte_class] == kNone) {
-        nodes[at].next[byte_class] = static_cast<std::uint32_t>(nodes.size());
-        nodes.emplace_back();
-        nodes.back().next.assign(classes_, kNone);
-      }
-      at = nodes[at].next[byte_class];
-    }
-    nodes[at].hits.push_back(number);
+  std::stable_sort(placed.begin(), placed.end(),
+                   [](const Placed& a, const Placed& b) { return a.hash < b.hash; });
+  first_.assign((1U << 16) + 1, 0);
+  for (const Placed& one : placed) {
+    bitmap_[one.hash >> 6] |= std::uint64_t{1} << (one.hash & 63);
+    ++first_[one.hash + 1];
+    entries_.push_back(one.entry);
   }
-  if (nodes.size() > std::numeric_limits<std::uint16_t>::max()) {
-    throw std::invalid_argument("too many literals for one automaton");
-  }
-
-  // Breadth first, so that the node behind a failure link is complete before it is copied from.
-  std::queue<std::uint32_t> queue;
-  for (std::uint32_t& next : nodes[0].next) {
-    if (next == kNone) {
-      next = 0;
-    } else {
-      queue.push(next);
-    }
-  }
-  while (!queue.empty()) {
-    const std::uint32_t at = queue.front();
-    queue.pop();
-    const std::vector<std::uint16_t> inherited = nodes[nodes[at].fail].hits;
-    nodes[at].hits.insert(nodes[at].hits.end(), inherited.begin(), inherited.end());
-    for (std::uint32_t c = 0; c < classes_; ++c) {
-      const std::uint32_t behind = nodes[nodes[at].fail].next[c];
-      std::uint32_t& next = nodes[at].next[c];
-      if (next == kNone) {
-        next = behind;
-      } else {
-        nodes[next].fail = behind;
-        queue.push(next);
-      }
-    }
-  }
-
-  std::vector<std::uint32_t> order(nodes.size());
-  for (std::uint32_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_partition(order.begin(), order.end(),
-                        [&](std::uint32_t i) { return nodes[i].hits.empty(); });
-  std::vector<std::uint32_t> number_of(nodes.size());
-  for (std::uint32_t i = 0; i < order.size(); ++i) number_of[order[i]] = i;
-
-  root_ = number_of[0] * classes_;
-  table_.resize(nodes.size() * classes_);
-  first_hit_ = static_cast<std::uint32_t>(nodes.size());
-  for (std::uint32_t i = 0; i < order.size(); ++i) {
-    const Node& node = nodes[order[i]];
-    for (std::uint32_t c = 0; c < classes_; ++c) {
-      table_[i * classes_ + c] = static_cast<std::uint16_t>(number_of[node.next[c]]);
-    }
-    if (node.hits.empty()) continue;
-    first_hit_ = std::min(first_hit_, i);
-    hit_start_.push_back(static_cast<std::uint32_t>(hits_.size()));
-    hits_.insert(hits_.end(), node.hits.begin(), node.hits.end());
-  }
-  hit_start_.push_back(static_cast<std::uint32_t>(hits_.size()));
+  for (std::size_t i = 1; i < first_.size(); ++i) first_[i] += first_[i - 1];
 }
 
 }  // namespace mycroft

@@ -598,7 +598,7 @@ MATCHERS: Final[tuple[Matcher, ...]] = (
     Matcher(
         "job_end",
         FORMAT,
-        ("rc=",),
+        ("[end]",),
         re.compile(r"^rc=(?P<code>-?\d{1,4})\b"),
         _job_end,
     ),

@@ -173,12 +173,23 @@ def test_the_result_does_not_depend_on_how_the_input_is_cut(step: int) -> None:
 
 
 def test_a_literal_may_lie_in_another() -> None:
-    plan = _core.LinePlan([(["abc", "bc"], 0, False), (["b"], 0, False), (["xabcx"], 0, False)])
+    plan = _core.LinePlan([(["abcdef", "bcde"], 0, False), (["cdef"], 0, False), (["xabcdefx"], 0, False)])
     scanner = _core.LineScanner(plan)
-    candidates, _, _ = scanner.feed(b"xabcx\nbc\nb\nac\n")
-    assert [ids for *_, ids, _ in candidates] == [(0, 1, 2), (0, 1), (1,)]
+    candidates, _, _ = scanner.feed(b"xabcdefx\nbcde\ncdef\nabcd\n")
+    assert [ids for *_, ids, _ in candidates] == [(0, 1, 2), (0,), (1,)]
 
 
-def test_an_empty_literal_is_refused() -> None:
-    with pytest.raises(ValueError, match="empty"):
-        _core.LinePlan([([""], 0, False)])
+def test_literals_are_found_wherever_they_stand() -> None:
+    plan = _core.LinePlan([(["needle"], 0, False), (["dle!"], 0, False)])
+    for before in range(12):
+        for after in range(4):
+            scanner = _core.LineScanner(plan)
+            line = b"x" * before + b"needle!" + b"y" * after
+            ((_, _, _, text, ids, _),), _, _ = scanner.feed(line + b"\n")
+            assert (text.encode(), ids) == (line, (0, 1))
+
+
+@pytest.mark.parametrize("literal", ["", "abc"])
+def test_a_literal_too_short_to_look_for_is_refused(literal: str) -> None:
+    with pytest.raises(ValueError, match="four bytes"):
+        _core.LinePlan([([literal], 0, False)])
