@@ -138,7 +138,6 @@ def _row(arrival: Arrival, y: float, first: int, span: float, rank_href: Callabl
         svg.element("rect", x=0, y=y, width=LABEL_WIDTH + PLOT_WIDTH + NOTE_WIDTH, height=ROW, class_="arrival-hit"),
         *shapes,
         svg.title(f"rank {arrival.rank}{', ' + arrival.host if arrival.host else ''}: {note}"),
-        label=f"rank {arrival.rank}: {note}",
     )
 
 

@@ -127,7 +127,6 @@ def _box(
         svg.text(middle, y + 19, f"{mark}rank {rank}", f"chain-name chain-name--{kind}", anchor="middle"),
         svg.text(middle, y + 35, svg.fit(host, BOX_WIDTH - 10, 11), f"chain-host chain-host--{kind}", anchor="middle"),
         svg.title(f"rank {rank}, {host}: {says}"),
-        label=f"rank {rank}, {host}: {says}",
     )
 
 
@@ -158,7 +157,7 @@ def _edge(x: float, y: float, step: Step, to_culprit: bool, op_href: Callable[[s
     group = str(step.get("group") or "")
     above = svg.text(middle_x, middle_y - 11, svg.fit(named, EDGE_WIDTH - 16, 12), "chain-op", anchor="middle")
     if step.get("comm") and step.get("seq") is not None:
-        above = svg.anchor(op_href(str(step["comm"]), int(step["seq"])), above, label=f"{named} of {group}")
+        above = svg.anchor(op_href(str(step["comm"]), int(step["seq"])), above)
     return svg.element(
         "g",
         *shapes,

@@ -148,7 +148,7 @@ def _cell(
     if cell.is_culprit:
         shapes.append(svg.element("rect", x=x, y=y, width=side, height=side, rx=3, class_="stack-cause"))
         shapes.append(svg.element("path", d=f"M{x + side - 9:g} {y:g} h9 v9 z", class_="cause-mark"))
-    return svg.anchor(href(cell), *shapes, svg.title(says), label=says)
+    return svg.anchor(href(cell), *shapes, svg.title(says))
 
 
 def _defs() -> str:

@@ -56,13 +56,17 @@ def title(content: str) -> str:
     return element("title", _value(content))
 
 
-def anchor(href: str, *children: str, label: str) -> str:
-    """Return a link to a page of the dashboard around shapes."""
-    return element("a", *children, href=href, aria_label=label, class_="svg-link")
+def anchor(href: str, *children: str) -> str:
+    """Return a link to a page of the dashboard around shapes; its name is the text among them."""
+    return element("a", *children, href=href, class_="svg-link")
 
 
 def picture(width: float, height: float, *children: str, label: str) -> str:
-    """Return a whole picture, as wide as its place allows and never enlarged; `label` is its name for readers."""
+    """Return a whole picture, as wide as its place allows and never enlarged; `label` is its name for readers.
+
+    One with links is a group of them; one without is an image, of which readers are told the name alone.
+    """
+    has_links = any("<a " in child for child in children)
     return element(
         "svg",
         *children,
@@ -70,7 +74,7 @@ def picture(width: float, height: float, *children: str, label: str) -> str:
         viewBox=f"0 0 {width:g} {height:g}",
         width=width,
         height=height,
-        role="img",
+        role="group" if has_links else "img",
         aria_label=label,
         class_="picture",
     )

@@ -95,7 +95,7 @@ def chain_panel(finding: Finding, context: Context) -> Child:
     )
     return panel(
         "Who waits for whom",
-        figure(picture, label="Chain of waiting ranks"),
+        figure(picture),
         details(f"In words, {words.plural(len(steps), 'step')}", html.Ol(steps, className="chain-list")),
         note=legend + cut,
     )

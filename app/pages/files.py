@@ -70,6 +70,7 @@ def layout(ctx: PageContext, trace: str) -> Component:
     note = "files with problems first" + (f"; the first {FILES_MAX:,} shown" if total > len(files) else "")
     return page.frame(
         "files",
+        html.H1("Evidence", className="sr-only"),
         panel("Evidence", facts(summary, class_name="facts--strip")),
         panel(
             "Files",
@@ -84,7 +85,6 @@ def layout(ctx: PageContext, trace: str) -> Component:
             note=note,
             class_name="panel--flush",
         ),
-        html.Div(),
         crumbs=[("Evidence", None)],
         tab="files",
     )

@@ -276,7 +276,7 @@ def layout(ctx: PageContext, trace: str, comm: str, seq: int) -> Component:
         panel("Members", facts(_summary(states, group["size"]), class_name="facts--wide"), remark),
         panel(
             "Order of arrival",
-            figure(arrivals.arrivals_svg(drawn, rank_href=page.links.rank), label="Order of arrival"),
+            figure(arrivals.arrivals_svg(drawn, rank_href=page.links.rank)),
             html.P(f"{cut:,} ranks that arrived earlier are only in the table.", className="muted") if cut else None,
             note=f"line: arrival · bar: time inside · hatched: no dump · {clocks}",
         ),

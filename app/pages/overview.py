@@ -82,10 +82,7 @@ def coverage_panel(page: TracePage, rows: Sequence[RankRow]) -> html.Section:
     missing = coverage.missing_text(world, strips)
     return panel(
         "Evidence by rank",
-        figure(
-            coverage.coverage_svg(world, strips, culprits=page.culprits),
-            label="Which ranks left a dump, a log and a stack",
-        ),
+        figure(coverage.coverage_svg(world, strips, culprits=page.culprits)),
         html.P(f"Missing: {'; '.join(missing)}.", className="muted") if missing else None,
         note="grey: there · hatched: missing",
     )
@@ -170,6 +167,7 @@ def layout(ctx: PageContext, trace: str) -> Component:
         quality = diagnosis_view.quality_panel(page.verdict, context_of(page, rows))
     return page.frame(
         "overview",
+        html.H1(words.shorten(page.reader.title, 120), className="sr-only"),
         incidents_panel(page.verdict, page.links),
         coverage_panel(page, rows),
         html.Div([_job_panel(page, rows), quality], className="columns"),

@@ -143,6 +143,7 @@ def layout(ctx: PageContext, trace: str) -> Component:
     ]
     return page.frame(
         "sql",
+        html.H1("SQL console", className="sr-only"),
         html.Div(
             [
                 html.Div(

@@ -192,12 +192,13 @@ def layout(ctx: PageContext, trace: str) -> Component:
     ]
     return page.frame(
         "stacks",
+        html.H1("Stacks", className="sr-only"),
         html.Div(
             [
                 panel(
                     "Where every rank stands",
-                    figure(picture, label="Stack grid"),
-                    note=f"equal letters: equal stacks · dark: few stand there · hatched: no stack · {how}",
+                    figure(picture),
+                    note=f"equal letters: equal stacks · reversed: few stand there · hatched: no stack · {how}",
                 ),
                 panel(
                     "Groups of equal stacks",

@@ -22,6 +22,8 @@ Finding = Mapping[str, Any]
 LONG_SUMMARY: Final = 90
 LONGEST_SUMMARY: Final = 220
 """Characters from which the headline is set smaller, and smaller still, so that the band stays above the fold."""
+LONG_WHY: Final = 420
+"""Characters from which the reason scrolls in its place."""
 STEPS_SHOWN: Final = 4
 
 
@@ -157,8 +159,15 @@ def next_steps(steps: list[str]) -> Child:
         return html.P("The analysis proposes nothing for this case.", className="muted")
     items: list[Child] = []
     for step in steps:
-        command, mark, comment = step.partition("  # ")
-        items.append(html.Li(copyable(command.strip(), comment=comment.strip() if mark else "")))
+        command, _, comment = (part.strip() for part in step.partition("  # "))
+        if command.startswith("<") and command.endswith(">") and "<" not in command[1:]:
+            # An action that is no command stands in angle brackets.
+            text = command[1:-1]
+            items.append(
+                html.Li([text[:1].upper() + text[1:], html.Div(comment, className="muted") if comment else None])
+            )
+            continue
+        items.append(html.Li(copyable(command, comment=comment)))
     shown = html.Ol(items[:STEPS_SHOWN], className="steps")
     if len(items) <= STEPS_SHOWN:
         return shown
@@ -183,7 +192,13 @@ def finding_band(finding: Finding, context: Context, *, weakened: list[Child]) -
         ],
         className="verdict__head",
     )
-    why = html.Span(finding["why"] or unknown("not said"), className="fact__why")
+    is_long = len(finding["why"]) > LONG_WHY
+    why = html.Span(
+        finding["why"] or unknown("not said"),
+        className="fact__why fact__why--long" if is_long else "fact__why",
+        # What scrolls must be reachable by keyboard.
+        **attributes(tabIndex="0" if is_long else None),
+    )
     facts = html.Dl(
         [
             _what(finding, context),

@@ -151,6 +151,7 @@ SELECT epoch_ns(e.ts) AS ts_ns, e.level::VARCHAR AS level, e.kind::VARCHAR AS ki
 FROM events e
 LEFT JOIN files f USING (file_id)
 WHERE e.rank = ?
+QUALIFY row_number() OVER (PARTITION BY e.file_id, e.line ORDER BY e.level DESC NULLS LAST, e.kind) = 1
 ORDER BY e.ts DESC NULLS LAST, e.file_id DESC, e.line DESC
 LIMIT ?
 """
@@ -229,7 +230,7 @@ def dumps_of(reader: TraceReader, rank: int) -> list[dict[str, Any]]:
 
 
 def log_tail(reader: TraceReader, rank: int, *, limit: int) -> list[dict[str, Any]]:
-    """Return the last lines that logs hold of a rank, oldest first."""
+    """Return the last lines that logs hold of a rank, oldest first; a line that says two things is there once."""
     return reader.frame(_LOG_TAIL, [rank, limit]).to_dicts()[::-1]
 
 

@@ -1,0 +1,150 @@
+"""The pure JavaScript modules, run in Chromium, against the vectors that they share with Python."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from mycroft.app import uploads, urls
+from mycroft.app.pages import words
+from tests.browser.conftest import Site, ready
+
+pytestmark = pytest.mark.browser
+VECTORS = json.loads((Path(__file__).parents[1] / "data" / "url_vectors.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def run(site: Site, page: Page) -> Any:
+    """Return a function that calls an export of a module with arguments."""
+    page.goto(site.url + "/")
+    ready(page, "traces")
+
+    def call(module: str, body: str, argument: Any = None) -> Any:
+        source = f"async (argument) => {{ const m = await import('/assets/modules/{module}.mjs'); {body} }}"
+        return page.evaluate(source, argument)
+
+    return call
+
+
+def test_addresses_are_read_and_written_as_in_python(run: Any) -> None:
+    body = """return argument.map((address) => {
+      const parsed = m.parse(address);
+      return { ...parsed, problems: parsed.problems.length, built: parsed.page === null ? null : m.build(parsed) };
+    });"""
+    vectors = VECTORS["parse"]
+    for vector, found in zip(vectors, run("urls", body, [v["address"] for v in vectors]), strict=True):
+        expected = {
+            "page": vector["page"],
+            "params": vector["params"],
+            "view": vector["view"],
+            "extra": vector["extra"],
+            "problems": vector.get("problems", 0),
+            "built": None if vector["page"] is None else vector.get("canonical", vector["address"]),
+        }
+        assert found == expected, vector["address"]
+
+
+def test_addresses_are_clamped_as_in_python(run: Any) -> None:
+    body = """return argument.map(({ address, extents }) => {
+      const found = m.clamp(m.parse(address), extents);
+      return { view: found.view, problems: found.problems.length };
+    });"""
+    for vector, found in zip(VECTORS["clamp"], run("urls", body, VECTORS["clamp"]), strict=True):
+        assert found == {"view": vector["view"], "problems": vector["problems"]}, vector["address"]
+
+
+def test_text_of_any_kind_survives_an_address_in_both_languages(run: Any) -> None:
+    names = ["a/b", "100%", "höst", "日本", "a b+c", "%zz", "\U0001f600", "?#&=", "..", "ho\u202est"]
+    addresses = [urls.path_of("host", trace="t", host=name) for name in names]
+    assert run("urls", "return argument.map((a) => m.parse(a).params.host);", addresses) == names
+    body = "return argument.map((host) => m.build({page: 'host', params: {trace: 't', host}, view: {}, extra: []}));"
+    assert run("urls", body, names) == addresses
+
+
+def test_missing_chunks_are_those_that_the_server_lacks(run: Any) -> None:
+    body = "return m.missingChunks(argument.files, argument.received, 10);"
+    files = [{"size": 25}, {"size": 0}, {"size": 10}, {"size": 31}]
+    received = [{"file": 0, "received": [[0, 1], [2, 3]]}, {"file": 3, "received": [[0, 4]]}]
+    assert run("upload_plan", body, {"files": files, "received": received}) == [
+        {"file": 0, "chunk": 1, "start": 10, "end": 20},
+        {"file": 2, "chunk": 0, "start": 0, "end": 10},
+    ]
+
+
+def test_both_sides_count_chunks_alike(run: Any) -> None:
+    sizes = [0, 1, 9, 10, 11, 8 * 2**20, 8 * 2**20 + 1, 2**40]
+    for chunk in (10, 8 * 2**20):
+        found = run("upload_plan", f"return argument.map((size) => m.chunkCount(size, {chunk}));", sizes)
+        assert found == [uploads.chunk_count(size, chunk) for size in sizes]
+
+
+def test_a_checksum_is_the_one_that_python_computes(run: Any) -> None:
+    for data in (b"", b"123456789", bytes(range(256)) * 5):
+        found = run("upload_plan", "return m.crc32(new Uint8Array(argument));", list(data))
+        assert found == f"{zlib.crc32(data):08x}"
+
+
+def test_the_same_files_have_the_same_fingerprint_in_any_order(run: Any) -> None:
+    a, b = {"path": "x/a", "size": 1, "mtime": 5}, {"path": "x/b", "size": 2, "mtime": 6}
+    body = "return argument.map((files) => m.fingerprint(files));"
+    first, second, other, bigger = run("upload_plan", body, [[a, b], [b, a], [a], [a, {**b, "size": 3}]])
+    assert first == second
+    assert len({first, other, bigger}) == 3
+
+
+def test_refusals_are_not_retried_and_pauses_grow_within_bounds(run: Any) -> None:
+    retried = run(
+        "upload_plan",
+        "return argument.filter((s) => m.isWorthRetrying(s));",
+        [0, 400, 403, 404, 409, 413, 429, 500, 503, 507],
+    )
+    assert retried == [0, 429, 500, 503, 507]
+    lows = run("upload_plan", "return argument.map((n) => m.backoff(n, () => 0));", [1, 2, 3, 20])
+    highs = run("upload_plan", "return argument.map((n) => m.backoff(n, () => 1));", [1, 2, 3, 20])
+    assert lows == [250, 500, 1000, 15000]
+    assert highs == [500, 1000, 2000, 30000]
+
+
+def test_sizes_are_written_as_python_writes_them(run: Any) -> None:
+    sizes = [0, 1, 1023, 1024, 1536, 5 * 2**20, 3 * 2**30 + 1, 2**42]
+    assert run("upload_plan", "return argument.map(m.sizeText);", sizes) == [words.size(size) for size in sizes]
+
+
+def test_a_rate_is_that_of_the_last_seconds(run: Any) -> None:
+    body = """const meter = new m.RateMeter();
+    const before = meter.rate();
+    for (let s = 0; s <= 30; s += 1) meter.add(s < 20 ? s * 10 : 200 + (s - 20) * 1000, s * 1000);
+    return [before, meter.rate()];"""
+    before, rate = run("upload_plan", body)
+    assert before is None
+    assert rate == pytest.approx(1000, rel=0.05)
+
+
+def test_pictures_with_anything_but_shapes_are_refused(run: Any) -> None:
+    body = "return argument.map((source) => m.parsePicture(source) !== null);"
+    open_, close = '<svg xmlns="http://www.w3.org/2000/svg">', "</svg>"
+    bad = [
+        "<script>1</script>",
+        '<rect onclick="1"/>',
+        '<a href="javascript:1"/>',
+        '<a href="//elsewhere/x"/>',
+        '<rect style="fill:red"/>',
+        '<rect fill="url(http://elsewhere/x)"/>',
+        "<foreignObject/>",
+        '<image href="/x.png"/>',
+        '<html xmlns="http://www.w3.org/1999/xhtml"/>',
+        "<not closed",
+    ]
+    good = [
+        '<a href="/t/x"><rect/></a>',
+        '<a href="#stack-A"/>',
+        '<rect fill="url(#hatch)"/>',
+        "<text>&lt;b&gt;</text>",
+    ]
+    assert run("figures", body, [open_ + part + close for part in bad]) == [False] * len(bad)
+    assert run("figures", body, [open_ + part + close for part in good]) == [True] * len(good)
