@@ -493,6 +493,13 @@ def _other_warning(scope: FileScope, line: Line, match: re.Match[str]) -> None:
         say(scope, line, match, "nccl_error", name="warning", level="warning", detail=match["msg"].strip()[:400])
 
 
+def _returned(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    # Every caller on the way up prints one; the first is where it began. 7 is "in progress", no error.
+    code = int(match["code"])
+    if code != 7 and scope.once(("returned", process_of(writer_of(line, match.start("where"))), code)):
+        say(scope, line, match, "nccl_error", name="return", level="warning", code=code, detail=match["where"])
+
+
 def _channels(scope: FileScope, line: Line, match: re.Match[str]) -> None:
     say(scope, line, match, "identity", name="channels", detail=match[0])
 
@@ -580,6 +587,12 @@ _QUIET: Final[tuple[Matcher, ...]] = (
         _channels,
     ),
     _matcher(
+        "nccl_return",
+        (" -> 1", " -> 2", " -> 3", " -> 4", " -> 5", " -> 6", " -> 7", " -> 8"),
+        r"(?<= NCCL INFO )(?P<where>[\w/.-]{1,80}:\d{1,6}) -> (?P<code>[1-8])(?: \[[^\]\r\n]{1,40}\])?\s*$",
+        _returned,
+    ),
+    _matcher(
         "nccl_noise",
         (
             "NET/Plugin",
@@ -647,7 +660,7 @@ _WARNINGS: Final[tuple[Matcher, ...]] = (
     _matcher(
         "nccl_foreign",
         ("wrong type", "wrong magic"),
-        r"(?:socket\w{1,40}|\w{1,40}Accept)\w*: wrong (?:type|magic) [^\r\n]{1,120}",
+        r"socket\w{1,40}(?: from [^\s:]{1,80}(?::[^\s:]{1,20})*)? ?: wrong (?:type|magic) [^\r\n]{1,120}",
         _foreign,
     ),
     _matcher(
@@ -709,5 +722,5 @@ _WARNINGS: Final[tuple[Matcher, ...]] = (
     ),
 )
 
-_ANY_WARNING: Final = _matcher("nccl_warning", ("NCCL WARN",), r"NCCL WARN (?P<msg>[^\r\n]{1,1000})", _other_warning)
+_ANY_WARNING: Final = _matcher("nccl_warning", ("NCCL WARN",), r"(?<=NCCL WARN )(?P<msg>[^\r\n]{1,1000})", _other_warning)
 MATCHERS: Final[tuple[Matcher, ...]] = (*_FACTS, *_QUIET, *_WARNINGS, _ANY_WARNING)
