@@ -588,7 +588,8 @@ _QUIET: Final[tuple[Matcher, ...]] = (
     ),
     _matcher(
         "nccl_return",
-        (" -> 1", " -> 2", " -> 3", " -> 4", " -> 5", " -> 6", " -> 7", " -> 8"),
+        # Not the arrow and the code: those are in every channel line.
+        (".cc:", ".cu:", ".cpp:"),
         r"(?<= NCCL INFO )(?P<where>[\w/.-]{1,80}:\d{1,6}) -> (?P<code>[1-8])(?: \[[^\]\r\n]{1,40}\])?\s*$",
         _returned,
     ),

@@ -37,6 +37,7 @@ _START: Final = re.compile(
     r"|[\w.-]+:\d+:\d+ \[|\[[a-z]+\d+\]:"
     r"|(?:WARNING|ERROR|INFO):|srun: |Traceback|  File \"|\[\d+\]:|Root Cause|Failures:|[-=]{8,})"
 )
+_OPENER_BYTES: Final = re.compile(_OPENER.pattern.encode())
 _TORN_BYTES: Final = re.compile(
     rb"Watchdog caught(?![^\n]*before timing out)|WorkNCCL\((?![^\n]*\))|detected by watchdog at(?![^\n]*completed)"
     rb"|failed \(exitcode(?![^\n]*of )"
@@ -53,6 +54,8 @@ def looks_broken(lengths: Sequence[int], content: bytes) -> bool:
     """
     if _TORN_BYTES.search(content):
         return True
+    if not _OPENER_BYTES.search(content):
+        return False
     used = [length for length, count in enumerate(lengths) if count]
     greatest = used[-1] if used else 0
     return _MIN_WIDTH <= greatest <= _MAX_WIDTH and lengths[greatest] >= max(5, sum(lengths) // 10)

@@ -11,7 +11,7 @@ import polars as pl
 
 from mycroft.loaders.base import EvidenceFile, LoadContext
 from mycroft.loaders.schema import EVENTS, GROUP_STATUS, STACKS, polars_schema
-from mycroft.loaders.text.clock import ISO, Moment, Years, first_moment, moment_of
+from mycroft.loaders.text.clock import CLOCK, ISO, Moment, Years, first_moment, moment_of
 from mycroft.loaders.text.matcher import Block, Line
 from mycroft.loaders.text.wrappers import Facts, Peeler
 
@@ -53,7 +53,7 @@ class FileScope:
         self.formats: Counter[str] = Counter()
         self.ranks_seen: Counter[int] = Counter()
         self.memory: dict[Hashable, Any] = {}
-        self._last_moments: dict[tuple[object, ...], Moment] = {}
+        self._stamped: dict[tuple[object, ...], Line] = {}
         self.event_lines: list[int] = []
         self._once: set[Hashable] = set()
         self._events: list[Row] = []
@@ -74,6 +74,8 @@ class FileScope:
         if outer is not None and outer.quality == "exact":
             return outer
         head = line.text[: max(at, 1)] if at else line.text[:160]
+        if CLOCK.search(head) is None:
+            return outer
         stamp = _last(C10_STAMP, head)
         if stamp is not None:
             hms = (int(stamp["h"]), int(stamp["m"]), int(stamp["s"]))
@@ -87,9 +89,10 @@ class FileScope:
 
     def passed(self, line: Line) -> None:
         """Note the time of a line, for what the same writer says next without one."""
-        moment = self.moment_at(line)
-        if moment is not None and len(self._last_moments) < _MAX_BLOCKS:
-            self._last_moments[line.facts.key()] = moment
+        if line.facts.moment is None and CLOCK.search(line.text, 0, 160) is None:
+            return
+        if len(self._stamped) < _MAX_BLOCKS:
+            self._stamped[line.facts.key()] = line
 
     def once(self, key: Hashable) -> bool:
         """Say whether `key` is new in this file: messages are repeated in what() and in tracebacks."""
@@ -109,7 +112,8 @@ class FileScope:
         facts = line.facts
         moment = columns.pop("moment", None) or self.moment_at(line, at)
         if moment is None and kind in _PROMPT_KINDS:
-            last = self._last_moments.get(facts.key())
+            stamped = self._stamped.get(facts.key())
+            last = self.moment_at(stamped) if stamped is not None else None
             moment = Moment(last.ns, "order_only") if last is not None else None
         row: Row = {
             "ts": moment.ns if moment else None,

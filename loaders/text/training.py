@@ -19,8 +19,8 @@ from mycroft.loaders.text.torch_log import noise, number, rank_number
 FORMAT: Final = "training_log"
 
 # Step rows kept of one batch of lines (4 MiB of text): in the first batches of a file, and later.
-_STEPS_FIRST: Final = 20_000
-_STEPS_LATER: Final = 500
+_STEPS_FIRST: Final = 4_000
+_STEPS_LATER: Final = 400
 _FIRST_BATCHES: Final = 4
 
 _RANK_WORD: Final = re.compile(r"(?<![\w.])(?:global[_ ])?rank[ =:#]{1,2}(\d{1,7})(?![\d.])", re.IGNORECASE)

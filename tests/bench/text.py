@@ -31,13 +31,19 @@ SILENT: Final = (
     "[trainer.py:311] mixture weights updated from the schedule, next change in {n} updates",
     "WARNING: tokenizer returned {n} tokens for a document of 8192 characters, truncating to the context length",
 )
+# As a job prints them with NCCL_DEBUG_SUBSYS=INIT,GRAPH,ENV,COLL: mostly calls and channels.
+_CALL: Final = (
+    "node-{h}:{p}:{t} [{d}] NCCL INFO AllReduce: opCount {n:x} sendbuff 0x7f2c8e000000 recvbuff 0x7f2c8e000000 "
+    "count 67108864 datatype 9 op 0 root 0 comm 0x55f148f456{d} [nranks=64] stream 0x55f148aa{d}"
+)
+_CHANNEL: Final = "node-{h}:{p}:{t} [{d}] NCCL INFO Channel {c:02d}/0 : {d}[{d}] -> {e}[{e}] [send] via NET/IB/{d}/GDRDMA"
 NCCL: Final = (
-    "node-{h}:{p}:{t} [{d}] NCCL INFO Channel {c:02d}/0 : {d}[{d}] -> {e}[{e}] [send] via NET/IB/{d}/GDRDMA",
-    "node-{h}:{p}:{t} [{d}] NCCL INFO AllReduce: opCount {n:x} sendbuff 0x7f2c8e000000 recvbuff 0x7f2c8e000000 count 67108864 "
-    "datatype 9 op 0 root 0 comm 0x55f148f456{d} [nranks=64] stream 0x55f148aa{d}",
+    *([_CALL] * 24),
+    *([_CHANNEL] * 20),
     "node-{h}:{p}:{t} [{d}] NCCL INFO Trees [0] {e}/-1/-1->{d}->-1 [1] {e}/-1/-1->{d}->-1",
     "node-{h}:{p}:{t} [{d}] NCCL INFO NCCL_IB_TIMEOUT set by environment to 22.",
     "node-{h}:{p}:{t} [{d}] NCCL INFO Using network IB",
+    "node-{h}:{p}:{t} [{d}] NCCL INFO threadThresholds 8/8/64 | 512/8/64 | 512 | 512",
 )
 
 
