@@ -80,3 +80,24 @@ def lines(path: Path, report: LoadReport, *, max_line: int = 16 << 20) -> Iterat
         report.drop(f"line longer than {max_line >> 20} MiB")
     elif held.strip():
         yield number + 1, held.rstrip(b"\r")
+
+
+class LineCount:
+    """Says in which line an offset lies; keeps the bytes since the last one asked for and no more."""
+
+    def __init__(self) -> None:
+        self._line = 1
+        self._at = 0
+        self._since = bytearray()
+
+    def feed(self, piece: bytes) -> None:
+        """Add what follows."""
+        self._since += piece
+
+    def line(self, offset: int) -> int:
+        """Return the number of the line of `offset`, from 1; offsets must not go down."""
+        if offset > self._at:
+            self._line += self._since.count(b"\n", 0, offset - self._at)
+            del self._since[: offset - self._at]
+            self._at = offset
+        return self._line

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -22,7 +23,7 @@ import msgspec
 from mycroft.loaders import json_values as jv
 from mycroft.loaders._core import JsonElements
 from mycroft.loaders.base import EvidenceFile, LoadContext, LoadReport
-from mycroft.loaders.byte_stream import pieces
+from mycroft.loaders.byte_stream import LineCount, pieces
 from mycroft.loaders.comm_ranks import CommRanks, hash_name
 from mycroft.loaders.op_names import op_kind
 from mycroft.loaders.rows import RowBuffer, clip
@@ -76,9 +77,9 @@ class RasJsonLoader:
         ranks = CommRanks()
         for file in files:
             scrap = LoadReport(file.file_id, self.name)
-            for kind, value, _header, _capture in _items(file, scrap):
-                if kind == "communicator":
-                    _see(ranks, value)
+            for item in _items(file, scrap):
+                if item.kind == "communicator":
+                    _see(ranks, item.value)
         reports = [self._load_one(file, context, ranks) for file in files]
         ranks.tell(context, "members of RAS communicators")
         return reports
@@ -87,68 +88,86 @@ class RasJsonLoader:
         report = LoadReport(file.file_id, self.name)
         events = RowBuffer(context, "events", report)
         found = False
-        for kind, value, header, capture in _items(file, report):
-            if kind == "communicator":
+        for item in _items(file, report):
+            if item.kind == "communicator":
                 found = True
-                _communicator(events, context, ranks, value, header, capture, file.file_id)
-            elif kind == "event":
+                _communicator(events, context, ranks, item, file.file_id)
+            elif item.kind == "event":
                 found = True
-                _monitor(events, context, value, file.file_id)
-            elif kind == "report":
-                version = jv.as_text(header.get("nccl_version"))
-                if version:
-                    events.add(
-                        kind="nccl_version",
-                        source=self.name,
-                        name=version,
-                        text=clip(f"NCCL version {version}"),
-                        file_id=file.file_id,
-                        line=1,
-                    )
-                timeouts = jv.as_int(jv.as_dict(value.get("ras")).get("timeouts_count"))
-                if timeouts:
-                    events.add(
-                        kind="ras_peer",
-                        source=self.name,
-                        name="timeouts",
-                        value=float(timeouts),
-                        level="warning",
-                        text=f"{timeouts} communication timeouts while gathering communicator data",
-                        file_id=file.file_id,
-                        line=1,
-                    )
+                _monitor(events, context, item, file.file_id)
+            else:
+                _header(events, item, file.file_id)
         if not found:
             report.problems.append("no communicator and no event found; was the output cut?")
         events.flush()
         return report
 
 
-def _items(file: EvidenceFile, report: LoadReport) -> Iterator[tuple[str, dict[str, Any], dict[str, Any], int]]:
-    """Yield what a file holds: (kind, value, members read so far, capture).
+def _header(events: RowBuffer, item: _Item, file_id: int) -> None:
+    version = jv.as_text(item.value.get("nccl_version"))
+    if version:
+        events.add(
+            kind="nccl_version",
+            source=RasJsonLoader.name,
+            name=version,
+            text=clip(f"NCCL version {version}"),
+            file_id=file_id,
+            line=item.line,
+        )
+    timeouts = jv.as_int(jv.as_dict(item.value.get("ras")).get("timeouts_count"))
+    if timeouts:
+        events.add(
+            kind="ras_peer",
+            source=RasJsonLoader.name,
+            name="timeouts",
+            value=float(timeouts),
+            level="warning",
+            text=f"{timeouts} communication timeouts while gathering communicator data",
+            file_id=file_id,
+            line=item.line,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Item:
+    """One communicator, monitor event or member of a report; `header` grows while its report is read."""
+
+    kind: str
+    value: dict[str, Any]
+    header: dict[str, Any]
+    capture: int
+    line: int
+
+
+def _items(file: EvidenceFile, report: LoadReport) -> Iterator[_Item]:
+    """Yield what a file holds, as it comes.
 
     Communicators come one by one, so a report of a large job needs the memory of its largest communicator, and a
     report cut short gives those that were written whole.
     """
     scanner = JsonElements(["communicators"], [], _MAX_COMM)
+    lines = LineCount()
     header: dict[str, Any] = {}
     capture = -1
     single: dict[str, Any] = {}
+    began = line = 1
     for piece in pieces(file.path, report):
-        for is_member, key, raw, _offset in scanner.feed(piece):
-            value = jv.decode(raw)
+        lines.feed(piece)
+        for is_member, key, raw, offset in scanner.feed(piece):
+            value, line = jv.decode(raw), lines.line(offset)
             if not is_member:
                 if isinstance(value, dict):
-                    yield "communicator", jv.as_dict(value), header, max(capture, 0)
+                    yield _Item("communicator", jv.as_dict(value), header, max(capture, 0), line)
                 else:
                     report.drop("communicator not understood")
             elif key == "nccl_version" or (key == "timestamp" and ("timestamp" in single or capture < 0)):
                 if single.get("event"):
-                    yield "event", single, header, 0
-                single = {}
+                    yield _Item("event", single, header, 0, began)
+                single, began = {}, line
                 if key == "nccl_version":
                     capture += 1
                     header = {key: value}
-                    yield "report", {}, header, capture
+                    yield _Item("member", {key: value}, header, capture, line)
                 else:
                     single = {key: value}
             elif key == "timestamp" and capture >= 0 and "timestamp" not in header:
@@ -156,11 +175,11 @@ def _items(file: EvidenceFile, report: LoadReport) -> Iterator[tuple[str, dict[s
             elif key in ("group", "event", "peer", "details", "timestamp"):
                 single[key] = value
             elif key == "ras":
-                yield "report", {"ras": value}, {}, max(capture, 0)
+                yield _Item("member", {key: value}, header, max(capture, 0), line)
             else:
                 header[key] = value
     if single.get("event"):
-        yield "event", single, header, 0
+        yield _Item("event", single, header, 0, began)
     counts = scanner.finish()
     if counts["open"]:
         report.problems.append("the JSON ends in the middle; kept the communicators written whole")
@@ -183,18 +202,17 @@ def _communicator(
     events: RowBuffer,
     context: LoadContext,
     ranks: CommRanks,
-    comm: dict[str, Any],
-    header: dict[str, Any],
-    capture: int,
+    item: _Item,
     file_id: int,
 ) -> None:
+    comm = item.value
     hash_, size = jv.as_int(comm.get("hash")), jv.as_int(comm.get("size"))
     if hash_ is None or not 0 <= hash_ < 2**64:
         if events.report is not None:
             events.report.drop("communicator without a hash")
         return
     comm_id = ranks.comm_id(context, hash_)
-    ts, quality = time_of(jv.as_text(header.get("timestamp")))
+    ts, quality = time_of(jv.as_text(item.header.get("timestamp")))
     members = [jv.as_dict(m) for m in jv.as_list(comm.get("ranks"))]
     missing = [jv.as_dict(m) for m in jv.as_list(comm.get("missing_ranks"))]
     counts = [jv.as_dict(m.get("collective_counts")) for m in members]
@@ -208,11 +226,11 @@ def _communicator(
         "ts": ts,
         "time_quality": quality,
         "source": RasJsonLoader.name,
-        "code": capture,
+        "code": item.capture,
         "comm_id": comm_id,
         "group_name": hash_name(hash_),
         "file_id": file_id,
-        "line": 1,
+        "line": item.line,
     }
     events.add(
         **shared,
@@ -289,7 +307,8 @@ def _member_facts(context: LoadContext, ranks: CommRanks, hash_: int, member: di
     }
 
 
-def _monitor(events: RowBuffer, context: LoadContext, value: dict[str, Any], file_id: int) -> None:
+def _monitor(events: RowBuffer, context: LoadContext, item: _Item, file_id: int) -> None:
+    value = item.value
     peer = jv.as_dict(value.get("peer"))
     host = jv.as_text(peer.get("host")) or jv.as_text(peer.get("addr"))
     ts, quality = time_of(jv.as_text(value.get("timestamp")))
@@ -308,7 +327,7 @@ def _monitor(events: RowBuffer, context: LoadContext, value: dict[str, Any], fil
         device=clip("GPU " + ",".join(str(d) for d in devices)) if devices else None,
         text=clip(msgspec.json.encode(value).decode()),
         file_id=file_id,
-        line=1,
+        line=item.line,
     )
 
 

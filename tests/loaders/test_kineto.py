@@ -7,7 +7,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 from mycroft.loaders.kineto import KinetoLoader, group_ranks, kernel_shape, phase_name, rank_of_name
@@ -58,7 +57,7 @@ def load(tmp_path: Path, content: bytes, name: str = "host_77.123.pt.trace.json"
 
 def ns(found: Recorder, column: str, table: str = "coll_ops") -> list[int | None]:
     """Return a time column in whole ns, which Python's own times cannot hold."""
-    return pl.concat(found._frames[table], how="diagonal")[column].dt.epoch("ns").to_list()
+    return found.frame(table)[column].dt.epoch("ns").to_list()
 
 
 META = {

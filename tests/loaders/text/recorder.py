@@ -52,12 +52,15 @@ class Recorder:
     def emit(self, table: str, frame: pl.DataFrame) -> None:
         self._frames.setdefault(table, []).append(conform(table, frame))
 
+    def frame(self, table: str) -> pl.DataFrame:
+        """Return all rows of a table as they were handed over."""
+        return pl.concat(self._frames[table], how="diagonal")
+
     def rows(self, table: str = "events", **wanted: Any) -> list[dict[str, Any]]:
         """Return the rows of a table in file order, NULLs left out; `wanted` are values they must have."""
-        frames = self._frames.get(table)
-        if not frames:
+        if table not in self._frames:
             return []
-        frame = pl.concat(frames, how="diagonal")
+        frame = self.frame(table)
         order = [name for name in ("file_id", "line") if name in frame.columns]
         rows = [
             {key: value for key, value in row.items() if value is not None}

@@ -29,7 +29,13 @@ def test_a_communicator_s_birth_in_every_release(tmp_path: Path, release: str) -
     text, name, function, phase = INIT_LINES[release]
     found = read(tmp_path, f"{P}NCCL INFO {text}\n")
     row = found.event("comm_init")
-    assert (row["name"], row["comm_rank"], row["value"], row["device"], row["pid"]) == (phase, 3, 16, "0000:c4:00.0", 4711)
+    assert (row["name"], row["comm_rank"], row["value"], row["device"], row["pid"]) == (
+        phase,
+        3,
+        16,
+        "0000:c4:00.0",
+        4711,
+    )
     assert row.get("group_name") == name
     assert row.get("detail") == function
     assert found.host_name(row) == "gpu-a1"
@@ -52,7 +58,10 @@ def test_a_pointer_means_a_communicator_only_within_its_process(tmp_path: Path) 
     lines = [
         f"h{i}:{i}:1 [0] NCCL INFO ncclCommInitRank comm 0x7f rank {i} nranks 2 cudaDev 0 nvmlDev 0 busId 1b000 commId 0x{i}{i} - Init START"
         for i in (0, 1)
-    ] + [f"h{i}:{i}:1 [0] NCCL INFO comm 0x7f rank {i} nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0" for i in (0, 1)]
+    ] + [
+        f"h{i}:{i}:1 [0] NCCL INFO comm 0x7f rank {i} nRanks 2 nNodes 2 localRanks 1 localRank 0 MNNVL 0"
+        for i in (0, 1)
+    ]
     found = read(tmp_path, "\n".join(lines) + "\n")
     rows = found.rows(kind="identity", name="local_rank")
     assert [row["group_name"] for row in rows] == ["0x0", "0x11"]
@@ -202,7 +211,10 @@ def test_network_devices_stand_in_the_order_of_their_numbers(tmp_path: Path, lis
 
 def test_socket_interfaces_give_addresses(tmp_path: Path) -> None:
     found = read(tmp_path, f"{P}NCCL INFO NET/Socket : Using [0]eth0:10.0.0.5<0> [1]docker0:172.17.0.1<0>\n")
-    assert [(r["device"], r["peer"]) for r in found.rows(kind="identity")] == [("eth0", "10.0.0.5"), ("docker0", "172.17.0.1")]
+    assert [(r["device"], r["peer"]) for r in found.rows(kind="identity")] == [
+        ("eth0", "10.0.0.5"),
+        ("docker0", "172.17.0.1"),
+    ]
 
 
 @pytest.mark.parametrize("what", ["rings", "rings, use ring PXN 0 GDR 1", "trees", "NVLS tree"])
@@ -221,7 +233,9 @@ def test_the_version_has_no_prefix(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("thread", ["", " [Async thread]", " [Proxy Service]"])
 def test_a_call_s_way_back_up_names_its_error_once(tmp_path: Path, thread: str) -> None:
-    lines = "".join(f"{P}NCCL INFO {where} -> 6{thread}\n" for where in ("misc/socket.cc:480", "transport/net_ib.cc:95"))
+    lines = "".join(
+        f"{P}NCCL INFO {where} -> 6{thread}\n" for where in ("misc/socket.cc:480", "transport/net_ib.cc:95")
+    )
     row = read(tmp_path, lines).event("nccl_error")
     assert (row["name"], row["code"], row["detail"]) == ("return", 6, "misc/socket.cc:480")
 
