@@ -1,5 +1,6 @@
 // Starts what the pages need beside Dash. Everything works by attributes of elements, so that a page that is
 // replaced needs no cleaning up.
+import { startCharts } from "./modules/charts.mjs";
 import { startCopying } from "./modules/copying.mjs";
 import { startDialogs } from "./modules/dialogs.mjs";
 import { startFigures } from "./modules/figures.mjs";
@@ -10,6 +11,7 @@ import { startUploads } from "./modules/upload_view.mjs";
 
 startNavigation();
 startFigures();
+startCharts();
 startCopying();
 startDialogs();
 startForms();

@@ -11,7 +11,7 @@ from dash.development.base_component import Component
 from mycroft.app import urls
 from mycroft.app.pages import words
 from mycroft.app.pages.page import Page, PageContext
-from mycroft.app.pages.panel import Child, attributes, empty, facts, html_table, link, panel, problem, tag
+from mycroft.app.pages.panel import Child, attributes, empty, facts, html_table, link, panel, problem, tag, unknown
 from mycroft.app.pages.trace_page import TracePage, open_trace
 from mycroft.app.queries import queries_of
 from mycroft.app.reads import evidence, verdicts
@@ -81,7 +81,9 @@ def text_view(page: TracePage, file: Mapping[str, Any], line: int | None, claims
             html.Div(
                 [
                     html.A(str(number), href=f"#L{number}", className="text__number", tabIndex="-1"),
-                    html.Span(text or " ", className="text__content"),
+                    unknown("the trace kept no text of this line")
+                    if text is None
+                    else html.Span(text or " ", className="text__content"),
                 ],
                 id=f"L{number}",
                 className=f"text__line{mark}",

@@ -8,6 +8,8 @@ from typing import Any, Final
 from dash import html
 from dash.development.base_component import Component
 
+from mycroft.app.figures.graph import graph
+from mycroft.app.figures.lateness import lateness_figure
 from mycroft.app.pages import ranks_grid, words
 from mycroft.app.pages.grid import Col, grid
 from mycroft.app.pages.page import Page, PageContext
@@ -19,6 +21,9 @@ from mycroft.app.reads.ranks import RankRow
 
 OPS_MAX: Final = 2000
 LOG_LINES: Final = 40
+LATENESS_MAX: Final = 1000
+LATENESS_MIN: Final = 8
+"""Collectives from which a chart says more than the table."""
 
 GROUP_COLUMNS: Final = (
     Col("key", "Group", 140),
@@ -210,6 +215,14 @@ def _log_panel(page: TracePage, rank: int) -> html.Section:
     )
 
 
+def _lateness_panel(page: TracePage, rank: int) -> Child:
+    rows = ranks.lateness_of(page.reader, rank, limit=LATENESS_MAX)
+    if len(rows) < LATENESS_MIN:
+        return None
+    note = f"{words.plural(len(rows), 'collective')} of groups of three and more · by each host's own clock"
+    return panel("Arrival after the median", graph("rank-lateness", lateness_figure(rows), height=220), note=note)
+
+
 def layout(ctx: PageContext, trace: str, rank: int) -> Component:
     """Return the page of a global rank."""
     page = open_trace(ctx, trace)
@@ -257,6 +270,7 @@ def layout(ctx: PageContext, trace: str, rank: int) -> Component:
             className="columns columns--narrow-left",
         ),
         html.Div([_stack_panel(page, rank), _log_panel(page, rank)], className="columns"),
+        _lateness_panel(page, rank),
         panel("Operations, newest first", operations_table, note=note, class_name="panel--flush"),
         crumbs=[(f"rank {rank}", None)],
     )

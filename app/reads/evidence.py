@@ -22,6 +22,11 @@ SELECT file_id::BIGINT AS file_id, loader, path, size_bytes::BIGINT AS size_byte
 FROM files
 WHERE file_id = ?
 """
+_KEPT: Final = """
+SELECT first_line::BIGINT AS first_line, lines::BIGINT AS lines
+FROM file_blocks
+WHERE file_id = ? AND first_line <= ? AND first_line + lines > ?
+"""
 _ENTRIES: Final = """
 SELECT
     o.line::BIGINT AS line,
@@ -86,10 +91,13 @@ _META: Final = "SELECT key, value FROM trace_meta ORDER BY key"
 
 @dataclass(frozen=True, slots=True)
 class TextWindow:
-    """Some lines of a file: `lines` begin at number `first`; `total` lines are kept of it. No text: all empty."""
+    """Some lines of a file: `lines` begin at number `first`; None: the trace kept no text of that line.
+
+    `total` is the number of the last line that was kept; 0: none.
+    """
 
     first: int
-    lines: tuple[str, ...]
+    lines: tuple[str | None, ...]
     total: int
 
 
@@ -107,12 +115,16 @@ def file(reader: TraceReader, file_id: int) -> dict[str, Any] | None:
 def text_of(reader: TraceReader, file_id: int, *, first: int, last: int) -> TextWindow:
     """Return the lines `first` to `last` (from 1) of a file, as far as the trace keeps its text.
 
-    Lines whose text was not kept are empty.
+    A trace keeps the lines that claims rest on, and of very long files not all others.
     """
     with reader.store() as store:
         total = last_line(store, file_id) or 0
         lines = read_lines(store, file_id, first, last - first + 1)
-    return TextWindow(first, tuple(lines), total)
+    kept: set[int] = set()
+    for start, count in reader.frame(_KEPT, [file_id, last, first]).iter_rows():
+        kept.update(range(max(start, first), min(start + count, last + 1)))
+    found = (line if number in kept else None for number, line in enumerate(lines, start=first))
+    return TextWindow(first, tuple(found), total)
 
 
 def entries_of(reader: TraceReader, file_id: int, *, first: int, last: int) -> list[dict[str, Any]]:

@@ -135,6 +135,28 @@ WHERE o.rank = ?
 ORDER BY coalesce(o.record_id, o.line, o.op_seq) DESC
 LIMIT ?
 """
+_LATENESS: Final = """
+WITH mine AS (
+    SELECT comm_id, op_seq, op_kind::VARCHAR AS kind, epoch_ns(coalesce(start_ts, enq_ts)) AS at_ns
+    FROM coll_ops
+    WHERE rank = $1 AND NOT coalesce(is_p2p, FALSE) AND coalesce(start_ts, enq_ts) IS NOT NULL
+    ORDER BY at_ns DESC
+    LIMIT $2
+),
+peers AS (
+    SELECT comm_id, op_seq, quantile_disc(epoch_ns(coalesce(start_ts, enq_ts)), 0.5) AS median_ns
+    FROM coll_ops
+    WHERE (comm_id, op_seq) IN (SELECT (comm_id, op_seq) FROM mine) AND NOT coalesce(is_p2p, FALSE)
+        AND coalesce(start_ts, enq_ts) IS NOT NULL
+    GROUP BY ALL
+    HAVING count(DISTINCT rank) >= 3
+)
+SELECT c.key AS comm, mine.op_seq::BIGINT AS seq, mine.kind, mine.at_ns, mine.at_ns - peers.median_ns AS late_ns
+FROM mine
+JOIN peers USING (comm_id, op_seq)
+LEFT JOIN communicators c USING (comm_id)
+ORDER BY mine.at_ns
+"""
 _COUNT: Final = "SELECT count(*) FROM coll_ops WHERE rank = ?"
 _DUMPS: Final = """
 SELECT d.kind, d.version, d.backend, d.lib_version, d.entries::BIGINT AS entries,
@@ -232,6 +254,15 @@ def dumps_of(reader: TraceReader, rank: int) -> list[dict[str, Any]]:
 def log_tail(reader: TraceReader, rank: int, *, limit: int) -> list[dict[str, Any]]:
     """Return the last lines that logs hold of a rank, oldest first; a line that says two things is there once."""
     return reader.frame(_LOG_TAIL, [rank, limit]).to_dicts()[::-1]
+
+
+def lateness_of(reader: TraceReader, rank: int, *, limit: int) -> list[dict[str, Any]]:
+    """Return how long after the median of its group a rank came to its newest collectives, in the order of time.
+
+    Groups of which fewer than three members arrived have no median worth comparing with, and are left out. Times are
+    of each host's own clock, so a constant offset may be the clock's.
+    """
+    return reader.frame(_LATENESS, [rank, limit]).to_dicts()
 
 
 def identity_of(reader: TraceReader, rank: int) -> list[dict[str, Any]]:

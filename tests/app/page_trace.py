@@ -83,7 +83,8 @@ def _groups() -> list[tuple[str, str, list[int]]]:
 
 
 def _text_file(file_id: int, text: str) -> dict[str, Any]:
-    lines = text.count("\n")
+    text = text.removesuffix("\n")
+    lines = text.count("\n") + 1
     return {
         "file_id": file_id,
         "first_line": 1,
