@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 
 from mycroft import __version__
@@ -16,6 +18,7 @@ from mycroft.errors import MycroftError
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
+TERMINATED = 143
 
 
 def parser() -> argparse.ArgumentParser:
@@ -45,6 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = parser().parse_args(argv)
     except SystemExit as ended:  # argparse: 0 after --help and --version, 2 after a wrong usage
         return ended.code if isinstance(ended.code, int) else USAGE_ERROR
+    if threading.current_thread() is threading.main_thread():
+        # As an exception it lets temporary folders and child processes be cleared away.
+        signal.signal(signal.SIGTERM, _terminated)
     try:
         status = arguments.run(arguments)
         sys.stdout.flush()
@@ -68,6 +74,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return USAGE_ERROR
     return status
+
+
+def _terminated(*_: object) -> None:
+    raise SystemExit(TERMINATED)
 
 
 def one_line(text: str) -> str:

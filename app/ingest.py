@@ -21,19 +21,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from mycroft.app import jobs
-from mycroft.app.config import AppConfig
+from mycroft.app.config import MIB, AppConfig
 from mycroft.app.jobs import Source, Stage
 from mycroft.app.state import State, now
 from mycroft.app.terminal import Progress
 from mycroft.app.uploads import Uploads
 from mycroft.errors import MycroftError
-from mycroft.loaders.bundle import NamedFile
+from mycroft.loaders.bundle import Limits, NamedFile
 
 if TYPE_CHECKING:
     from mycroft.analysis.verdict import Verdict
 
 LOG: Final = logging.getLogger("mycroft.ingest")
 POLL_S: Final = 0.2
+FREE_RESERVE_BYTES: Final = 256 * MIB
 WHOLE_VERDICT: Final = "verdict"
 SWEEP_S: Final = 60.0
 REPORT_S: Final = 0.25
@@ -152,6 +153,7 @@ def prepare(
         path,
         progress=lambda at: stages.progress(at.stage, at.done, at.total or None, _unit(at.stage), at.message),
         ranks_expected=ranks_expected,
+        limits=room_in(folder),
     )
     for name, problem in (*summary.problems, *summary.unread):
         stages.problem(f"{name}: {problem}")
@@ -166,6 +168,13 @@ def prepare(
     _keep_verdict(path, verdict)
     stages.progress("diagnose", 1, 1)
     return Draft(path, verdict, summary.digest, summary.world_size)
+
+
+def room_in(folder: Path) -> Limits:
+    """Return the limits of unpacking, with no more bytes than `folder` has room for beside a reserve."""
+    default = Limits()
+    free = shutil.disk_usage(folder).free - FREE_RESERVE_BYTES
+    return replace(default, total_bytes=min(default.total_bytes, max(0, free)))
 
 
 def _unit(stage: str) -> str:

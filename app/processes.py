@@ -32,8 +32,11 @@ from mycroft.errors import MycroftError
 STDIN_FD: Final = 0
 GRACE_S: Final = 10.0
 READY_TIMEOUT_S: Final = 120.0
-QUICK_FAILURES_MAX: Final = 5
-"""Deaths of one child in a row, none after useful work, before the supervisor gives up on it."""
+FAILURES_MAX: Final = 3
+"""Deaths of the web in a row before the supervisor gives up on it."""
+RESTART_S: Final = 0.2
+RESTART_MAX_S: Final = 5.0
+LOG: Final = logging.getLogger("mycroft.serve")
 
 
 class ServeError(MycroftError):
@@ -74,9 +77,13 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 class _Child:
-    """One supervised process: started again whenever it ends, until `stop`."""
+    """One supervised process: started again whenever it ends, until it is asked to stop.
 
-    def __init__(self, role: str, settings: ChildSettings, *, on_give_up: Callable[[str], None]) -> None:
+    `on_give_up` None: it is started for ever, at longer and longer intervals. An ingest worker may die of what it was
+    given to read, several times in a row, and that must not end the server.
+    """
+
+    def __init__(self, role: str, settings: ChildSettings, *, on_give_up: Callable[[str], None] | None = None) -> None:
         self.role = role
         self._settings = settings
         self._on_give_up = on_give_up
@@ -125,12 +132,14 @@ class _Child:
             if self._stopping.is_set():
                 return
             failures = 0 if code == 0 else failures + 1
-            if failures >= QUICK_FAILURES_MAX:
+            if failures >= FAILURES_MAX and self._on_give_up is not None:
                 self._on_give_up(f"the {self.role} process ended {failures} times in a row, last with status {code}")
                 return
-            # A wait that `stop` can cut short, so that a child that dies at once does not eat a core.
-            if failures and self._stopping.wait(0.2 * failures):
-                return
+            if failures:
+                LOG.warning("the %s process ended with status %d and is started again", self.role, code)
+                # A wait that a stop can cut short, so that a child that dies at once does not eat a core.
+                if self._stopping.wait(min(RESTART_S * failures, RESTART_MAX_S)):
+                    return
             process = self._spawn()
 
     def ask_to_stop(self) -> None:
@@ -196,7 +205,7 @@ class Server:
         web = ChildSettings(self.config, listen_fd=self._socket.fileno(), ready_fd=self._ready_write)
         self._children = [
             _Child("web", web, on_give_up=self._give_up),
-            _Child("ingest", ChildSettings(self.config), on_give_up=self._give_up),
+            _Child("ingest", ChildSettings(self.config)),
         ]
         for child in self._children:
             child.start()

@@ -93,6 +93,20 @@ def test_a_chunk_without_a_length_is_refused(received: Uploads) -> None:
     refused(411, put, received, start(received), 0, 0, length=None)
 
 
+def test_a_body_is_read_in_small_pieces(config: AppConfig, state: State) -> None:
+    asked: list[int] = []
+
+    class Watched(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            asked.append(size or -1)
+            return super().read(size)
+
+    received = Uploads(dataclasses.replace(config, chunk_bytes=3 * MIB), state)
+    upload = start(received, WantedFile("big", 3 * MIB))
+    received.write_chunk(upload, file=0, chunk=0, body=Watched(b"x" * 3 * MIB), length=3 * MIB)
+    assert asked and all(0 < size <= MIB for size in asked)
+
+
 def test_a_body_that_stalls_is_the_senders_failure(received: Uploads) -> None:
     class Stalled(io.BytesIO):
         def read(self, size: int | None = -1, /) -> bytes:

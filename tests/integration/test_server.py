@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from mycroft.app import jobs
-from mycroft.app.config import AppConfig
+from mycroft.app.config import MIB, AppConfig
 from mycroft.app.processes import ServeError, Server
 from mycroft.app.state import State
 from mycroft.loaders import load, open_store
+from tests.bench.uploads import upload
 from tests.integration.http_client import Client, files_of, until
 
 CASES = Path(__file__).resolve().parents[1] / "data" / "flight_recorder"
@@ -243,6 +244,18 @@ def test_a_taken_port_is_told_before_anything_starts(server: Server, tmp_path: P
         Server(AppConfig(data_dir=tmp_path, port=server.config.port))
 
 
+def test_a_web_that_cannot_start_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "secret.key").mkdir()
+    with pytest.raises(ServeError, match="the web process ended 3 times"):
+        Server(AppConfig(data_dir=tmp_path, port=0)).__enter__()
+
+
+def test_an_upload_costs_the_web_processes_little_memory(tmp_path: Path) -> None:
+    with Server(AppConfig(data_dir=tmp_path, port=0)) as running:
+        cost = upload(running, 192 * MIB)
+    assert cost.grown_bytes <= 64 * MIB
+
+
 @pytest.mark.slow
 def test_a_cold_start_answers_parallel_requests_without_an_error(tmp_path: Path) -> None:
     statuses: list[int] = []
@@ -274,3 +287,14 @@ def test_ctrl_c_ends_serve_in_order(tmp_path: Path) -> None:
         told = serving.stderr.read()
         assert serving.wait() == 0
     assert told == "stopping\n"
+
+
+def test_a_command_that_is_terminated_clears_up(tmp_path: Path, endless: Path) -> None:
+    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
+    (tmp_path / "tmp").mkdir()
+    command = [sys.executable, "-m", "mycroft.app.cli", "diagnose", str(endless)]
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as working:
+        until(lambda: any((tmp_path / "tmp").rglob("*.duckdb")), lambda: "the trace is begun")
+        working.terminate()
+        assert working.wait() == 143
+    assert list((tmp_path / "tmp").iterdir()) == []
