@@ -29,6 +29,8 @@ _CLOSED: Final[dict[str, str | bool | int | float | list[str]]] = {
     "python_enable_replacements": "false",
     "enable_external_access": "false",
 }
+# DuckDB draws a bar on standard output, which belongs to the verdict. A setting of each connection and each cursor.
+_NO_BAR: Final = "SET enable_progress_bar = false"
 _READ_META: Final = "SELECT key, value FROM trace_meta ORDER BY key"
 _HAS_META: Final = """
 SELECT count(*)
@@ -129,6 +131,7 @@ class Store:
         cursor: duckdb.DuckDBPyConnection | None = getattr(self._local, "cursor", None)
         if cursor is None:
             cursor = self._root.connection.cursor()
+            cursor.execute(_NO_BAR)
             self._local.cursor = cursor
         try:
             yield cursor
@@ -199,6 +202,7 @@ def _guarded_engine(path: Path, memory_limit: str) -> Generator[duckdb.DuckDBPyC
         name = str(path.resolve()).replace("'", "''")
         engine.execute(f"ATTACH '{name}' AS trace (READ_ONLY)")
         engine.execute("USE trace")
+        engine.execute(_NO_BAR)
         engine.execute("SET enable_external_access = false")
         engine.execute("SET lock_configuration = true")
         yield engine
@@ -260,9 +264,15 @@ class StoreWriter:
             str(path),
             config={"threads": str(threads), "memory_limit": memory_limit, "python_enable_replacements": "false"},
         )
+        self._connection.execute(_NO_BAR)
         if not reopen:
             self._connection.execute(schema.ddl())
         self.rows: dict[str, int] = {}
+
+    def setting(self, name: str) -> object:
+        """Return a setting of the engine as it is now."""
+        row = self._connection.execute("SELECT current_setting(?)", [name]).fetchone()
+        return row[0] if row else None
 
     def append(self, table: str, frame: pl.DataFrame) -> None:
         """Append rows; columns that the frame lacks become NULL."""

@@ -260,6 +260,19 @@ def test_wrong_sql_is_a_plain_message(path: Path) -> None:
             assert "\n" not in str(caught.value)
 
 
+def test_long_work_draws_no_bar_on_standard_output(path: Path, tmp_path: Path) -> None:
+    # DuckDB does so after two seconds, unless each connection and each cursor says no.
+    setting = "SELECT current_setting('enable_progress_bar')"
+    with open_store(path) as store:
+        assert store.frame(setting).item() is False
+        assert store.guarded_sql(setting).frame.item() is False
+        with ThreadPoolExecutor(1) as pool:
+            assert pool.submit(store.frame, setting).result().item() is False
+    writer = StoreWriter(tmp_path / "new.duckdb")
+    assert writer.setting("enable_progress_bar") is False
+    writer.abandon()
+
+
 def test_the_store_itself_reads_no_file(path: Path) -> None:
     with Store(path) as store, pytest.raises(StoreError, match="disabled"):
         store.frame("SELECT * FROM read_text('/etc/hostname')")
