@@ -381,7 +381,8 @@ MATCHERS: Final[tuple[Matcher, ...]] = (
             "Link is up",
             "link becomes ready",
         ),
-        rf"(?:{_BDF} )?(?P<dev>[a-zA-Z][\w.@-]{{1,40}}): (?:NIC )?(?P<state>[Ll]ink (?:is )?(?:[Dd]own|[Uu]p)"
+        rf"(?:{_BDF} )?(?P<dev>[a-zA-Z][\w.@-]{{1,40}}): (?:\w{{1,20}}: (?P=dev) )?(?:NIC )?"
+        rf"(?P<state>[Ll]ink (?:is )?(?:[Dd]own|[Uu]p)"
         rf"|link becomes ready)\b",
         _netdev,
     ),

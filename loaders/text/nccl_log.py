@@ -661,7 +661,8 @@ _WARNINGS: Final[tuple[Matcher, ...]] = (
     _matcher(
         "nccl_foreign",
         ("wrong type", "wrong magic"),
-        r"socket\w{1,40}(?: from [^\s:]{1,80}(?::[^\s:]{1,20})*)? ?: wrong (?:type|magic) [^\r\n]{1,120}",
+        r"socket\w{1,40}(?: from [^\s:]{1,80}(?::[^\s:]{1,20})*)? ?: "
+        r"wrong (?:type|magic) [^\r\n]{1,120}",
         _foreign,
     ),
     _matcher(
@@ -723,5 +724,7 @@ _WARNINGS: Final[tuple[Matcher, ...]] = (
     ),
 )
 
-_ANY_WARNING: Final = _matcher("nccl_warning", ("NCCL WARN",), r"(?<=NCCL WARN )(?P<msg>[^\r\n]{1,1000})", _other_warning)
+_ANY_WARNING: Final = _matcher(
+    "nccl_warning", ("NCCL WARN",), r"(?<=NCCL WARN )(?P<msg>[^\r\n]{1,1000})", _other_warning
+)
 MATCHERS: Final[tuple[Matcher, ...]] = (*_FACTS, *_QUIET, *_WARNINGS, _ANY_WARNING)
