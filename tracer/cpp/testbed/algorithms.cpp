@@ -79,7 +79,8 @@ Program ring_program(const Request& q, uint32_t channel) {
         add(true, false, q.rank * q.elements + begin, begin, count);
       } else if (q.kind == Kind::all_gather) {
         add(false, true, begin, q.rank * q.elements + begin, count);
-        for (uint32_t j = 1; j + 1 < n; ++j) add(true, true, kNone, at(j) * q.elements + begin, count);
+        for (uint32_t j = 1; j + 1 < n; ++j)
+          add(true, true, kNone, at(j) * q.elements + begin, count);
         add(true, false, kNone, at(n - 1) * q.elements + begin, count);
       } else {
         const bool first = q.rank == q.peer, last = (q.rank + 1) % n == q.peer;
@@ -111,8 +112,8 @@ Program tree_program(const Request& q, uint32_t channel) {
   }
   const Range mine = channel_part(q.elements, q.channels, channel);
   const uint64_t chunk = std::max<uint64_t>(1, q.slot_bytes / 4);
-  // The root stores what has come up and sends it down in a second pass, as NCCL does: with one pass
-  // the slots below it would fill while its children are still sending up.
+  // The root stores what has come up and sends it down in a second pass, as NCCL does: with one
+  // pass the slots below it would fill while its children are still sending up.
   for (int pass = 0; pass < 2; ++pass) {
     for (uint64_t begin = mine.begin; begin < mine.end; begin += chunk) {
       Primitive primitive;
@@ -169,11 +170,15 @@ uint32_t part_elements(uint32_t elements, uint32_t parts, uint32_t k) {
 }
 
 TreeNode tree_node(uint32_t rank, uint32_t ranks, bool second) {
-  // The second tree is the first with the ranks turned round (even) or shifted by one (odd), so that a
-  // rank that is inside one is a leaf of the other.
+  // The second tree is the first with the ranks turned round (even) or shifted by one (odd), so
+  // that a rank that is inside one is a leaf of the other.
   const bool even = ranks % 2 == 0;
-  const auto there = [=](uint32_t r) { return !second ? r : even ? ranks - 1 - r : (r + ranks - 1) % ranks; };
-  const auto back = [=](uint32_t r) { return !second ? r : even ? ranks - 1 - r : (r + 1) % ranks; };
+  const auto there = [=](uint32_t r) {
+    return !second ? r : even ? ranks - 1 - r : (r + ranks - 1) % ranks;
+  };
+  const auto back = [=](uint32_t r) {
+    return !second ? r : even ? ranks - 1 - r : (r + 1) % ranks;
+  };
   const uint32_t r = there(rank);
   TreeNode node;
   uint32_t bit = 1;

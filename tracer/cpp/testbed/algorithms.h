@@ -2,8 +2,8 @@
 // Pure arithmetic, no threads; the same lists are checked by simulation in the tests.
 //
 // A program is what one channel's kernel runs: primitives in order, each split into `slices` parts.
-// A primitive may wait for data of several peers, reduces it with the own part, stores the result and
-// passes it on to several peers.
+// A primitive may wait for data of several peers, reduces it with the own part, stores the result
+// and passes it on to several peers.
 #pragma once
 
 #include <cstdint>
@@ -12,12 +12,20 @@
 
 namespace mycroft::testbed {
 
-enum class Kind : uint8_t { all_reduce, all_gather, reduce_scatter, broadcast, all_to_all, send, recv };
+enum class Kind : uint8_t {
+  all_reduce,
+  all_gather,
+  reduce_scatter,
+  broadcast,
+  all_to_all,
+  send,
+  recv
+};
 enum class Algo : uint8_t { ring, tree };
 
-inline constexpr uint32_t kSlots = 8;    // NCCL_STEPS
+inline constexpr uint32_t kSlots = 8;  // NCCL_STEPS
 inline constexpr uint32_t kNowhere = ~0u;
-inline constexpr int kMostPeers = 3;     // of one primitive: a tree's parent and two children
+inline constexpr int kMostPeers = 3;  // of one primitive: a tree's parent and two children
 
 struct Edge {
   uint8_t channel = 0;
