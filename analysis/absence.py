@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mycroft.analysis.claims import Claim, Ref
+from mycroft.analysis.config import NS_PER_S
 from mycroft.analysis.facts import Event, Facts
 
 # An error about communication says that the other end is gone or late: it does not accuse the rank that prints it.
@@ -94,7 +95,18 @@ def lives(facts: Facts) -> dict[int, Life]:
         if ts is not None:
             last[rank] = max(last.get(rank, ts), ts)
             found[rank]
+    for signs in found.values():
+        _forget_aftermath(signs)
     return {rank: Life(rank=rank, last_ts=last.get(rank), **signs) for rank, signs in sorted(found.items())}
+
+
+def _forget_aftermath(signs: dict[str, Event]) -> None:
+    """Drop an error that came after the dump: what a rank raises while it is taken down did not stop the job."""
+    dumped, raised = signs.get("dump_written"), signs.get("own_error")
+    if dumped is None or raised is None or dumped.ts is None or raised.ts is None:
+        return
+    if raised.ts > dumped.ts + NS_PER_S // 10:
+        del signs["own_error"]
 
 
 def _earlier(a: Event, b: Event) -> bool:
@@ -122,6 +134,8 @@ def _role(event: Event) -> str | None:
     if event.kind == "fingerprint_mismatch":
         return "size_complaint"
     if event.kind in ("exception", "cuda_error"):
+        if event.name == event.text.strip() and " " in event.name:
+            return None  # a traceback that was cut before its last line: what was raised is not known
         if SIZE_COMPLAINT.search(text):
             return "size_complaint"
         return "victim_error" if COMMUNICATION.search(text) else "own_error"

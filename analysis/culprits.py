@@ -20,10 +20,17 @@ from mycroft.analysis.liveness import Liveness
 from mycroft.analysis.machine import Machine
 from mycroft.analysis.matching import Matched
 from mycroft.analysis.mismatch import Mismatch
-from mycroft.analysis.sequence import Divergence, find_divergences, first_missing, role_peers
+from mycroft.analysis.sequence import (
+    Divergence,
+    find_divergences,
+    first_missing,
+    repeats_itself,
+    role_peers,
+    usually_follows,
+)
 from mycroft.analysis.slowness import slow_suspicions
 from mycroft.analysis.stacks import WORDS, Place, odd_ones
-from mycroft.analysis.waitgraph import Meeting, Node, Sink, WaitGraph
+from mycroft.analysis.waitgraph import Meeting, Node, Sink, WaitGraph, neighbours
 
 
 @dataclass(frozen=True)
@@ -77,7 +84,7 @@ def blame(case: Case) -> list[Suspicion]:
     """
     if case.graph.waiting and case.liveness.state == "in_flight":
         return _apply(case, SLOW_RULES)
-    found = _apply(case, RULES)
+    found = _without_echoes(case, _apply(case, RULES))
     if (
         case.graph.waiting
         and case.liveness.state == "unknown"
@@ -87,6 +94,12 @@ def blame(case: Case) -> list[Suspicion]:
         slow = [replace(s, doubts=(*s.doubts, doubt)) for s in _apply(case, SLOW_RULES)]
         return slow or found
     return found or ([] if case.graph.waiting else _apply(case, SLOW_RULES))
+
+
+def _without_echoes(case: Case, suspicions: list[Suspicion]) -> list[Suspicion]:
+    """Leave out ranks that only report that others stopped, when somebody else is accused."""
+    solid = [s for s in suspicions if not (s.ranks and all(case.is_victim(r) for r in s.ranks) and s.rule == "absent")]
+    return solid or suspicions
 
 
 def _apply(case: Case, rules: Sequence[tuple[str, Rule]]) -> list[Suspicion]:
@@ -199,14 +212,17 @@ def mismatched(case: Case, left: set[int]) -> Explained:
     same = [m for m in relevant if m.odd == first.odd and m.decided != "tie"] or [first]
     group = case.facts.groups[first.comm]
     members = set(group.members)
+    complained = any((life := case.lives.get(r)) is not None and life.size_complaint is not None for r in members)
     explained: set[int] = set()
     for index in left:
         sink = case.graph.sinks[index]
         at_it = any(n.kind == "op" and n.key == (first.comm, first.seq) for n in sink.meetings + sink.nodes)
         if at_it or members & set(sink.ranks) or set(first.odd) & set(sink.ranks):
             explained.add(index)
-    if not explained and left and first.done:
+    if not explained and left and first.done and not complained:
         return [], set()
+    # Whoever reports that others stopped is an echo of it.
+    explained |= {i for i in left if all(case.is_victim(r) for r in case.graph.sinks[i].ranks)}
     rows = case.facts.rows_of(first.comm, first.seq)
     texts = _mismatch_texts(first, rows)
     kind = {"type": "odd_type", "size": "odd_size", "dtype": "odd_dtype"}[first.aspect]
@@ -301,7 +317,7 @@ def _break_cycle(case: Case, index: int) -> Suspicion:
     divergences = find_divergences(case.facts, case.matched, sink.ranks)
     strayed = _most_accused(divergences)
     alone = _lonely(case, meetings)
-    odd = odd_ones(case.places, sink.ranks, role_peers(case.facts))
+    odd = _at_the_edge(case, sink, odd_ones(case.places, sink.ranks, role_peers(case.facts)))
     node = main_meeting(case, sink)
     doubts: tuple[tuple[str, str], ...] = ()
     if alone and (not strayed or set(alone) == set(strayed)):
@@ -324,9 +340,8 @@ def _break_cycle(case: Case, index: int) -> Suspicion:
     if odd and set(odd) == set(ranks) and kind != "odd_place":
         words = f"{count_words(odd)} is not where the ranks of the same role are"
         extra.append(Claim("stacks", "odd_place", odd, "strong", words))
-    members = [tuple(case.facts.groups[m.comm].members) for m in meetings if len({m.comm for m in meetings}) > 1]
-    if kind == "alone" and any(n > 1 for n in Counter(members).values()):
-        words = "two groups of equal members, entered in opposite order"
+    if kind == "alone" and _swapped(case, meetings, ranks):
+        words = "two groups that are entered one after the other, by this rank in the opposite order"
         extra.append(Claim("dumps", "crossed_groups", ranks, "strong", words))
     return replace(
         result,
@@ -335,6 +350,30 @@ def _break_cycle(case: Case, index: int) -> Suspicion:
         waiting=tuple(r for r in case.graph.waiting if r not in ranks),
         doubts=doubts,
     )
+
+
+def _swapped(case: Case, meetings: Sequence[Meeting], ranks: tuple[int, ...]) -> bool:
+    """Say whether the lone rank is in what its peers would do next, by their own past: two groups crosswise."""
+    for mine in meetings:
+        if not set(ranks) & set(mine.here) or repeats_itself(case.matched, ranks[0], mine.comm, mine.seq):
+            continue
+        for theirs in meetings:
+            waiting = [r for r in theirs.here if r not in ranks and r in case.facts.groups[mine.comm].members]
+            if theirs.comm == mine.comm or not waiting:
+                continue
+            if usually_follows(case.matched, waiting[0], (theirs.comm, theirs.kind), (mine.comm, mine.kind)):
+                return True
+    return False
+
+
+def _at_the_edge(case: Case, sink: Sink, odd: tuple[int, ...]) -> tuple[int, ...]:
+    """Of several odd ranks of a pipeline, return those that wait with one who is where its twins are.
+
+    What follows the culprit on one side is odd because of it; the other side still stands as usual.
+    """
+    inside = set(sink.ranks) - set(odd)
+    edge = tuple(r for r in odd if set(neighbours(case.facts, r)) & inside)
+    return edge or odd
 
 
 def _cycle_text(case: Case, sink: Sink, ranks: tuple[int, ...], kind: str, chosen: Sequence[Node]) -> str:

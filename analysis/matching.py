@@ -95,6 +95,7 @@ def match(facts: Facts) -> Matched:
     pairs = ops.filter(pl.col("kind").is_in(["send", "recv"]))
     last, first = _reach(facts, calls)
     calls = _mark_failed(facts, calls, last)
+    calls = _end_with_the_others(facts, calls, eventless)
     return Matched(calls, pairs, _open_operations(calls, pairs), last, first)
 
 
@@ -190,6 +191,34 @@ def _mark_failed(facts: Facts, calls: pl.DataFrame, last: Mapping[tuple[int, int
         .with_columns(failed=pl.col("hit").is_not_null() & pl.col("done"))
         .with_columns(done=pl.col("done") & pl.col("hit").is_null())
         .drop("hit")
+        .sort("comm", "seq", "rank")
+    )
+
+
+def _end_with_the_others(facts: Facts, calls: pl.DataFrame, eventless: list[int]) -> pl.DataFrame:
+    """Take an operation as ended on a rank whose event-less recorder lags behind, when it ended for the others.
+
+    Such recorders set `retired` a moment late, and there is no device that could be stuck alone. Nobody gets out of a
+    synchronising operation before this rank is in.
+    """
+    if not eventless:
+        return calls
+    sizes = pl.DataFrame(
+        {"comm": list(facts.groups), "members": [len(g.members) + g.unseen for g in facts.groups.values()]},
+        schema={"comm": pl.Int32, "members": pl.UInt32},
+    )
+    return (
+        calls.join(sizes, on="comm", how="left")
+        .with_columns(
+            done=pl.col("done")
+            | (
+                pl.col("rank").is_in(eventless)
+                & pl.col("kind").is_in(SYNCHRONISING)
+                & (pl.len().over("comm", "seq") == pl.col("members"))
+                & (2 * pl.col("done").sum().over("comm", "seq") > pl.col("members"))
+            )
+        )
+        .drop("members")
         .sort("comm", "seq", "rank")
     )
 

@@ -52,16 +52,38 @@ def find_mismatches(facts: Facts, matched: Matched) -> tuple[Mismatch, ...]:
     """
     folded = _folded(facts, matched.calls)
     suspicious = _suspicious(folded)
-    if suspicious.is_empty():
-        return ()
     passed = _passed(matched)
-    found: list[Mismatch] = []
+    found = _partners_lost(facts, folded)
     for comm, seq in suspicious.select("comm", "seq").iter_rows():
         if seq + 1 <= passed.get(comm, -1):
             continue
         rows = folded.filter((pl.col("comm") == comm) & (pl.col("seq") == seq)).to_dicts()
         found += _judge(facts, folded, comm, seq, rows)
     return tuple(sorted(found, key=lambda m: (m.enq or 0, facts.groups[m.comm].key, m.seq, m.aspect)))
+
+
+def _partners_lost(facts: Facts, folded: pl.DataFrame) -> list[Mismatch]:
+    """Find mismatches whose other side left no dump: the last operation of a group against its sisters and its past.
+
+    The process that receives more than it expects is the one that dies, so the odd one may be the only witness.
+    """
+    found: list[Mismatch] = []
+    last = folded.group_by("comm").agg(pl.col("seq").max(), pl.col("rank").n_unique().alias("known")).sort("comm")
+    for comm, seq, known in last.iter_rows():
+        group = facts.groups[comm]
+        if known >= len(group.members) + group.unseen or all(r in facts.dumps for r in group.members) or seq < 4:
+            continue
+        rows = folded.filter((pl.col("comm") == comm) & (pl.col("seq") == seq)).to_dicts()
+        for aspect in ("type", "dtype", "size"):
+            mine = {_signature(aspect, r) for r in rows}
+            sisters = _sisters(facts, folded, comm, seq, aspect)
+            usual = _history(folded, comm, seq, aspect)
+            if len(mine) == 1 and len(sisters) == 1 and sum(sisters.values()) > 2 and not mine & {*sisters, *usual}:
+                enq = min((r["enq"] for r in rows if r["enq"] is not None), default=None)
+                odd = tuple(sorted(r["rank"] for r in rows))
+                found.append(Mismatch(comm, seq, aspect, odd, (), "sisters", enq, all(r["done"] for r in rows)))
+                break
+    return found
 
 
 def _folded(facts: Facts, calls: pl.DataFrame) -> pl.DataFrame:
@@ -121,25 +143,33 @@ def _passed(matched: Matched) -> dict[int, int]:
     return {int(comm): int(seq) for comm, seq in best.iter_rows()}
 
 
+# What is compared, by aspect. Gathers and scatters are compared in both sides, the rest in what goes in.
+_COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {
+    "type": ("kind",),
+    "dtype": ("kind", "dtype"),
+    "size": ("kind", "n_in"),
+    "sizes": ("kind", "n_in", "n_out"),
+}
+
+
+def _signature(aspect: str, row: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(row[c] for c in _COLUMNS[aspect])
+
+
 def _judge(
     facts: Facts, folded: pl.DataFrame, comm: int, seq: int, rows: Sequence[Mapping[str, Any]]
 ) -> list[Mismatch]:
     kinds = {r["kind"] for r in rows}
-    enq = min((r["enq"] for r in rows if r["enq"] is not None), default=None)
-    done = all(r["done"] for r in rows)
     if len(kinds) > 1:
-        signature = {r["rank"]: (r["kind"],) for r in rows}
-        return [_decide(facts, folded, comm, seq, "type", signature, enq, done)]
+        return [_decide(facts, folded, comm, seq, "type", rows)]
     kind = next(iter(kinds))
     if len({r["dtype"] for r in rows if r["dtype"] is not None}) > 1:
-        signature = {r["rank"]: (r["kind"], r["dtype"]) for r in rows}
-        return [_decide(facts, folded, comm, seq, "dtype", signature, enq, done)]
+        return [_decide(facts, folded, comm, seq, "dtype", rows)]
     complete = len(rows) == len(facts.groups[comm].members)
     if not _lawful(kind, rows, complete=complete):
-        sides = ("n_in",) if kind in _SAME_IN else ("n_in", "n_out")
-        signature = {r["rank"]: (r["kind"], *(r[side] for side in sides)) for r in rows}
-        if len(set(signature.values())) > 1:
-            return [_decide(facts, folded, comm, seq, "size", signature, enq, done)]
+        aspect = "size" if kind in _SAME_IN else "sizes"
+        if len({_signature(aspect, r) for r in rows}) > 1:
+            return [_decide(facts, folded, comm, seq, aspect, rows)]
     return []
 
 
@@ -162,21 +192,17 @@ def _lawful(kind: str, rows: Sequence[Mapping[str, Any]], *, complete: bool) -> 
 
 
 def _decide(
-    facts: Facts,
-    folded: pl.DataFrame,
-    comm: int,
-    seq: int,
-    aspect: str,
-    signature: Mapping[int, tuple[Any, ...]],
-    enq: int | None,
-    done: bool,
+    facts: Facts, folded: pl.DataFrame, comm: int, seq: int, aspect: str, rows: Sequence[Mapping[str, Any]]
 ) -> Mismatch:
     by_signature: dict[tuple[Any, ...], list[int]] = defaultdict(list)
-    for rank, what in sorted(signature.items()):
-        by_signature[what].append(rank)
+    for row in sorted(rows, key=lambda r: int(r["rank"])):
+        by_signature[_signature(aspect, row)].append(row["rank"])
+    enq = min((r["enq"] for r in rows if r["enq"] is not None), default=None)
+    done = all(r["done"] for r in rows)
+    name = "size" if aspect == "sizes" else aspect
     sizes = sorted((len(r) for r in by_signature.values()), reverse=True)
     decided = "tie"
-    normal, how = _by_custom(facts, folded, comm, seq, list(by_signature))
+    normal, how = _by_custom(facts, folded, comm, seq, aspect, list(by_signature))
     usual = normal
     if sizes[0] > sizes[1]:
         normal = max(by_signature, key=lambda s: len(by_signature[s]))
@@ -184,22 +210,21 @@ def _decide(
     elif normal is not None:
         decided = how
     if normal is None:
-        everybody = tuple(sorted(signature))
-        return Mismatch(comm, seq, aspect, everybody, (), "tie", enq, done)
+        everybody = tuple(sorted(r["rank"] for r in rows))
+        return Mismatch(comm, seq, name, everybody, (), "tie", enq, done)
     even = tuple(by_signature[normal])
     odd = tuple(sorted(r for s, ranks in by_signature.items() if s != normal for r in ranks))
     shift = _shift(folded, comm, seq, odd, even)
-    return Mismatch(comm, seq, aspect, odd, even, decided, enq, done, usual == normal, shift)
+    return Mismatch(comm, seq, name, odd, even, decided, enq, done, usual == normal, shift)
 
 
 def _by_custom(
-    facts: Facts, folded: pl.DataFrame, comm: int, seq: int, signatures: Sequence[tuple[Any, ...]]
+    facts: Facts, folded: pl.DataFrame, comm: int, seq: int, aspect: str, signatures: Sequence[tuple[Any, ...]]
 ) -> tuple[tuple[Any, ...] | None, str]:
     """Return the signature that is customary at this place, and whether sister groups or history say so."""
-    width = len(signatures[0])
     for how, counts in (
-        ("sisters", _sisters(facts, folded, comm, seq, width)),
-        ("history", _history(folded, comm, seq, width)),
+        ("sisters", _sisters(facts, folded, comm, seq, aspect)),
+        ("history", _history(folded, comm, seq, aspect)),
     ):
         ranked = sorted(((counts.get(s, 0), s) for s in signatures), key=lambda t: (-t[0], str(t[1])))
         if ranked[0][0] > 0 and ranked[0][0] > 2 * ranked[1][0]:
@@ -207,17 +232,13 @@ def _by_custom(
     return None, ""
 
 
-def _seen(frame: pl.DataFrame, width: int) -> Counter[tuple[Any, ...]]:
-    """Count the signatures of that width; (kind, dtype) and (kind, size) share width 2 and cannot be confused."""
-    columns = {1: [["kind"]], 2: [["kind", "n_in"], ["kind", "dtype"]], 3: [["kind", "n_in", "n_out"]]}[width]
-    counts: Counter[tuple[Any, ...]] = Counter()
-    for names in columns:
-        for row in frame.group_by(names).len().iter_rows():
-            counts[tuple(row[:-1])] += int(row[-1])
-    return counts
+def _seen(frame: pl.DataFrame, aspect: str) -> Counter[tuple[Any, ...]]:
+    """Count the signatures of one aspect."""
+    counts = frame.group_by(_COLUMNS[aspect]).len()
+    return Counter({tuple(row[:-1]): int(row[-1]) for row in counts.iter_rows()})
 
 
-def _sisters(facts: Facts, folded: pl.DataFrame, comm: int, seq: int, width: int) -> Counter[tuple[Any, ...]]:
+def _sisters(facts: Facts, folded: pl.DataFrame, comm: int, seq: int, aspect: str) -> Counter[tuple[Any, ...]]:
     """Count what groups of the same family and size did at the same sequence number."""
     mine = facts.groups[comm]
     sisters = [
@@ -225,12 +246,12 @@ def _sisters(facts: Facts, folded: pl.DataFrame, comm: int, seq: int, width: int
         for c, g in facts.groups.items()
         if c != comm and family(g.desc, g.kind) == family(mine.desc, mine.kind) and len(g.members) == len(mine.members)
     ]
-    return _seen(folded.filter(pl.col("comm").is_in(sisters) & (pl.col("seq") == seq)), width)
+    return _seen(folded.filter(pl.col("comm").is_in(sisters) & (pl.col("seq") == seq)), aspect)
 
 
-def _history(folded: pl.DataFrame, comm: int, seq: int, width: int) -> Counter[tuple[Any, ...]]:
+def _history(folded: pl.DataFrame, comm: int, seq: int, aspect: str) -> Counter[tuple[Any, ...]]:
     """Count what this group did before."""
-    return _seen(folded.filter((pl.col("comm") == comm) & (pl.col("seq") < seq)), width)
+    return _seen(folded.filter((pl.col("comm") == comm) & (pl.col("seq") < seq)), aspect)
 
 
 def _shift(folded: pl.DataFrame, comm: int, seq: int, odd: tuple[int, ...], even: tuple[int, ...]) -> str:

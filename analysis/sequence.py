@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final
 
 import polars as pl
@@ -175,6 +176,21 @@ def first_missing(facts: Facts, matched: Matched, ranks: Iterable[int]) -> dict[
                 if step["enq"] is not None and (rank not in due or step["enq"] < due[rank][0]):
                     due[rank] = (step["enq"], f"{step['kind']} {step['seq']}")
     return due
+
+
+def usually_follows(matched: Matched, rank: int, first: tuple[int, str], then: tuple[int, str]) -> bool:
+    """Say whether on this rank, earlier, `then` usually came right after `first` (both: group and kind)."""
+    own = matched.calls.filter((pl.col("rank") == rank) & pl.col("done")).sort("record")
+    past = list(own.select("comm", "kind").iter_rows())
+    followers = [after for step, after in pairwise(past) if step == first]
+    return 2 * followers.count(then) > len(followers)
+
+
+def repeats_itself(matched: Matched, rank: int, comm: int, seq: int) -> bool:
+    """Say whether a rank's operation comes right after another of the same kind in the same group: one too many."""
+    own = matched.calls.filter(pl.col("rank") == rank).sort("record")
+    steps = list(own.select("comm", "kind", "seq").iter_rows())
+    return any(after[0] == comm and after[2] == seq and step[:2] == after[:2] for step, after in pairwise(steps))
 
 
 def _part(

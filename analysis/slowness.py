@@ -244,11 +244,11 @@ def slow_suspicions(facts: Facts, matched: Matched, limits: Thresholds) -> list[
         found.append(Suspicion("slow_group", group.members, (claim,), comm=comm))
     late = [item for item in late_ranks(facts, matched, limits) if item.rank not in explained]
     for item in late[:LATE_SHOWN]:
-        found.append(_late_suspicion(facts, item))
+        found.append(_late_suspicion(facts, item, waits_for_input(facts, matched, item.rank)))
     return found
 
 
-def _late_suspicion(facts: Facts, item: Lateness) -> Suspicion:
+def _late_suspicion(facts: Facts, item: Lateness, input_reason: str) -> Suspicion:
     text = (
         f"rank {item.rank} is the first to be late in {item.origin_in} of {item.steps} steps, "
         f"usually by {item.median_ns / NS_PER_MS:.1f} ms, {item.share:.0%} of a step"
@@ -265,24 +265,61 @@ def _late_suspicion(facts: Facts, item: Lateness) -> Suspicion:
         item.since,
     )
     waiting = tuple(r for r in facts.expected if r != item.rank)
-    return Suspicion("late", (item.rank,), (claim,), comm=item.comm, waiting=waiting, since=item.since, op="operations")
+    claims = [claim]
+    if input_reason:
+        claims.append(Claim("dumps", "late_input", (item.rank,), "strong", input_reason))
+    return Suspicion(
+        "late", (item.rank,), tuple(claims), comm=item.comm, waiting=waiting, since=item.since, op="operations"
+    )
 
 
-def gaps_by_kind(facts: Facts, matched: Matched, ranks: Sequence[int]) -> dict[int, dict[str, list[int]]]:
-    """Return for each rank its own time before each kind of operation, ns: what it did between two operations.
+def own_times(facts: Facts, matched: Matched, ranks: Sequence[int]) -> dict[str, dict[int, float]]:
+    """Return for each kind of stretch between two operations what each rank usually takes for it, ns.
 
-    Own time runs from the moment the operation before had everybody to this rank's next call, so waiting for others
-    is not in it.
+    A stretch runs from the moment the operation before had everybody to this rank's next call, so waiting for others
+    is not in it. Only for recorders whose calls block; kinds are `family of the one -> family of the other`.
     """
+    eventless = [r for r in ranks if (d := facts.dumps.get(r)) is not None and not d.has_events]
     full = matched.calls.filter(pl.col("done") & pl.col("kind").is_in(SYNCHRONISING) & pl.col("enq").is_not_null())
     ends = full.group_by("comm", "seq").agg(pl.col("enq").max().alias("all_in"))
-    own = full.join(ends, on=["comm", "seq"]).filter(pl.col("rank").is_in(list(ranks))).sort("rank", "record")
+    own = full.filter(pl.col("rank").is_in(eventless)).join(ends, on=["comm", "seq"]).sort("rank", "record")
     own = own.with_columns(
-        before=pl.max_horizontal("all_in", "enq").shift(1).over("rank"),
-        last=pl.col("comm").shift(1).over("rank"),
+        before=pl.col("all_in").shift(1).over("rank"), last=pl.col("comm").shift(1).over("rank")
     ).filter(pl.col("before").is_not_null())
     kinds = {c: family(g.desc, g.kind) for c, g in facts.groups.items()}
-    result: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    times: dict[str, dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
     for rank, comm, last, enq, before in own.select("rank", "comm", "last", "enq", "before").iter_rows():
-        result[rank][f"{kinds[last]} -> {kinds[comm]}"].append(enq - before)
-    return {rank: dict(found) for rank, found in result.items()}
+        times[f"{kinds[last]} -> {kinds[comm]}"][rank].append(max(0, enq - before))
+    return {
+        kind: {rank: float(statistics.median(found)) for rank, found in by_rank.items() if len(found) > 2}
+        for kind, by_rank in sorted(times.items())
+    }
+
+
+def waits_for_input(facts: Facts, matched: Matched, rank: int) -> str:
+    """Return the reason to say that a late rank waits for its input rather than computes slowly; empty: none.
+
+    Slow work is slow in every stretch in which there is work. Late input is a constant extra before some operations,
+    while the rank keeps up with its peers where no input is read, such as in the backward pass.
+    """
+    peers = {r for g in facts.groups.values() if rank in g.members and g.kind in ("tp", "dp") for r in g.members}
+    slower: list[tuple[float, float, str]] = []
+    level: list[float] = []
+    for kind, by_rank in own_times(facts, matched, sorted(peers | {rank})).items():
+        others = [t for r, t in by_rank.items() if r != rank]
+        if rank not in by_rank or not others:
+            continue
+        usual = statistics.median(others)
+        extra = by_rank[rank] - usual
+        if extra > 0.5 * usual and extra > NS_PER_MS:
+            slower.append((extra, usual, kind))
+        elif extra < 0.25 * usual:
+            level.append(usual)
+    # Where most of the work is decides: if it is slow there, its work is slow.
+    if not slower or not level or max(level) < max(usual for _, usual, _ in slower):
+        return ""
+    extra, _, kind = max(slower)
+    return (
+        f"rank {rank} takes {extra / NS_PER_MS:.0f} ms more than its peers before some operations ({kind}) and keeps "
+        f"up with them in others that take {max(level) / NS_PER_MS:.0f} ms"
+    )

@@ -137,6 +137,8 @@ class Trainer:
 
     def reduce_tensor_parallel(self, x, micro):
         x = x.detach().clone()
+        if self.a.fault == "two" and self.rank == self.a.second_rank and self.step == self.a.fault_step:
+            self.flush_metrics()
         if self.hot and micro == 1:
             if self.a.fault == "size":
                 x = self.torch.ones(5, 16)
@@ -201,8 +203,6 @@ class Trainer:
             self.flush_metrics()
         if self.hot and a.fault == "evaluation":
             self.evaluate()
-        if a.fault == "two" and rank == a.second_rank and self.step == a.fault_step:
-            self.flush_metrics()
         if a.fault == "pg_order":
             for pg in self.two[::-1] if self.hot else self.two:
                 self.dist.all_reduce(self.torch.zeros(8), group=pg)
