@@ -228,8 +228,8 @@ def _trace_routes(root: Blueprint) -> None:
         if not query.strip() or len(query) > SQL_CHARS_MAX:
             raise RequestError(f"q: a SELECT of 1 to {SQL_CHARS_MAX} characters was expected")
         config = _config()
-        with _reader(trace, generation).store() as store:
-            answer = store.guarded_sql(query, row_limit=config.sql_rows_max, time_limit_s=config.sql_timeout_s)
+        reader = _reader(trace, generation)
+        answer = reader.sql(query, rows_max=config.sql_rows_max, timeout_s=config.sql_timeout_s)
         rows = plain_rows(answer.frame, for_browser=True)
         return jsonify(columns=answer.frame.columns, rows=rows, cut=answer.cut)
 

@@ -21,6 +21,7 @@ from mycroft.app.redaction import Redactor
 
 EXPORT_SCHEMA: Final = "mycroft.export/1"
 RANKS_SHOWN: Final = 2048
+NOT_KEPT: Final = "…"
 CONTEXT_LINES: Final = 3
 """Lines of a file shown before and after the one that a claim rests on."""
 
@@ -39,12 +40,15 @@ class RankRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Excerpt:
-    """Lines of a file around one that a claim rests on: `first` is the number of the first, from 1."""
+    """Lines of a file around one that a claim rests on: `first` is the number of the first, from 1.
+
+    None is a line whose text the trace has not kept.
+    """
 
     file: str
     line: int
     first: int
-    lines: tuple[str, ...]
+    lines: tuple[str | None, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +78,7 @@ def redacted(data: ExportData) -> ExportData:
             for row in data.ranks
         ],
         excerpts=[
-            replace(part, file=redactor.text(part.file), lines=tuple(redactor.text(text) for text in part.lines))
+            replace(part, file=redactor.text(part.file), lines=tuple(map(redactor.line, part.lines)))
             for part in data.excerpts
         ],
         hosts=(),
@@ -226,7 +230,9 @@ def _excerpts(html: Any, data: ExportData, files: Mapping[str, int]) -> Any:
     blocks: list[Any] = [html.H2("Lines that the claims rest on")]
     for part in data.excerpts:
         lines = [
-            html.Span(f"{number:>7}  {text}", className="hit" if number == part.line else None)
+            html.Span(
+                f"{number:>7}  {NOT_KEPT if text is None else text}", className="hit" if number == part.line else None
+            )
             for number, text in enumerate(part.lines, start=part.first)
         ]
         blocks.append(

@@ -84,7 +84,8 @@ def _excerpts(reader: TraceReader, verdict: Mapping[str, Any]) -> list[Excerpt]:
     found: list[Excerpt] = []
     for file, line in list(wanted)[:EXCERPTS_MAX]:
         window = evidence.text_of(reader, ids[file], first=max(1, line - CONTEXT_LINES), last=line + CONTEXT_LINES)
-        if window.lines:
-            cut = tuple(text[:LINE_CHARS_MAX] for text in window.lines)
+        at = line - window.first
+        if 0 <= at < len(window.lines) and window.lines[at] is not None:
+            cut = tuple(None if text is None else text[:LINE_CHARS_MAX] for text in window.lines)
             found.append(Excerpt(file=file, line=line, first=window.first, lines=cut))
     return found

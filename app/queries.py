@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -27,10 +28,13 @@ from mycroft.app.state import State
 from mycroft.app.version import ANALYSIS_VERSION
 from mycroft.errors import MycroftError
 from mycroft.loaders.catalogue import Catalogue, CatalogueError, TraceEntry
-from mycroft.loaders.store import Store
+from mycroft.loaders.store import GuardedResult, Store
 
 CACHE_ENTRIES: Final = 4096
 CACHED_BYTES_MAX: Final = 32 * 1024 * 1024
+SQL_WAIT_S: Final = 5.0
+# Each of a reader's own queries may take a core and half a GiB; eight threads of them would take the server down.
+_SQL_AT_ONCE: Final = threading.BoundedSemaphore(2)
 
 T = TypeVar("T")
 
@@ -43,6 +47,12 @@ class UnknownTraceError(MycroftError):
     def __init__(self, message: str, *, newest: int | None = None) -> None:
         super().__init__(message)
         self.newest = newest
+
+
+class BusyError(MycroftError):
+    """Too much is being asked at once; trying again helps."""
+
+    http_status = 503
 
 
 class _BytesOnly:
@@ -109,6 +119,22 @@ class TraceReader:
             return buffer.getvalue()
 
         return pl.read_ipc_stream(self.cached("frame", (sql, *params), read))
+
+    def sql(self, query: str, *, rows_max: int, timeout_s: float) -> GuardedResult:
+        """Answer a reader's own SELECT, a few at a time in this process; never cached.
+
+        Raises:
+            QueryRefused: it is no single SELECT, or asks for too much time or memory.
+            BusyError: others are being answered.
+            StoreError: it is wrong SQL.
+        """
+        if not _SQL_AT_ONCE.acquire(timeout=SQL_WAIT_S):
+            raise BusyError("other queries are being answered; try again in a moment")
+        try:
+            with self.store() as store:
+                return store.guarded_sql(query, row_limit=rows_max, time_limit_s=timeout_s)
+        finally:
+            _SQL_AT_ONCE.release()
 
     def cached(self, name: str, args: Sequence[Any], make: Callable[[Store], T]) -> T:
         """Return what `make` reads from the trace: text, bytes, numbers, lists and dicts with text keys only."""

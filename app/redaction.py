@@ -50,6 +50,10 @@ class Redactor:
             value = self._host.sub(lambda match: self._hosts[match[0].lower()], value)
         return _ADDRESS.sub(self._address, value)
 
+    def line(self, value: str | None) -> str | None:
+        """Return a line as `text` does; None stays."""
+        return None if value is None else self.text(value)
+
     def _address(self, match: re.Match[str]) -> str:
         found = match[0]
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import secrets
@@ -35,12 +36,15 @@ __all__ = ["create_app", "queries_of"]
 def secret_key(data_dir: Path) -> bytes:
     """Return the key that signs cookies: random, made once per data folder, readable by its owner only."""
     path = data_dir / "secret.key"
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return path.read_bytes()
-    with os.fdopen(descriptor, "wb") as stream:
-        stream.write(secrets.token_bytes(32))
+    if not path.exists():
+        made = data_dir / f"secret.key.{secrets.token_hex(8)}"
+        descriptor = os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(secrets.token_bytes(32))
+        # The name appears with its content or not at all; of processes that start together one wins.
+        with contextlib.suppress(FileExistsError):
+            os.link(made, path)
+        made.unlink()
     return path.read_bytes()
 
 

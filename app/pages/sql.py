@@ -223,8 +223,8 @@ def register_callbacks(app: Dash) -> None:
             return problem(f"A SELECT of 1 to {CHARS_MAX:,} characters is needed.")
         config: AppConfig = current_app.extensions["mycroft"][0]
         try:
-            with queries_of(app).trace(address.trace, address.generation).store() as store:
-                found = store.guarded_sql(query, row_limit=config.sql_rows_max, time_limit_s=config.sql_timeout_s)
+            reader = queries_of(app).trace(address.trace, address.generation)
+            found = reader.sql(query, rows_max=config.sql_rows_max, timeout_s=config.sql_timeout_s)
         except MycroftError as error:
             return problem("The query was not answered", html.Pre(str(error), className="frames"))
         return answer(found.frame.columns, plain_rows(found.frame, for_browser=True), cut=found.cut)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from werkzeug.test import TestResponse
 
 from mycroft.app import access, shares
 from mycroft.app.config import AppConfig, ConfigError, read_token
-from mycroft.app.server import create_app
+from mycroft.app.server import create_app, secret_key
 from mycroft.app.state import State
 
 TOKEN = "a-token-of-enough-length"
@@ -353,6 +354,17 @@ def test_answers_of_the_api_are_timed_and_kept_by_nobody(open_app: Dash) -> None
     headers = open_app.server.test_client().get("/api/v1/jobs").headers
     assert re.search(r"app;dur=\d+\.\d+", headers["Server-Timing"])
     assert headers["Cache-Control"] == "private, no-store"
+
+
+def test_processes_that_start_together_agree_on_the_key(tmp_path: Path) -> None:
+    keys: list[bytes] = []
+    threads = [threading.Thread(target=lambda: keys.append(secret_key(tmp_path))) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(keys) == 16 and len(set(keys)) == 1 and len(keys[0]) == 32
+    assert [entry.name for entry in tmp_path.iterdir()] == ["secret.key"]
 
 
 def test_the_key_that_signs_is_made_once_and_private(config: AppConfig) -> None:

@@ -11,7 +11,7 @@ import pytest
 from dash import Dash
 from flask.testing import FlaskClient
 
-from mycroft.app import access, shares, urls
+from mycroft.app import access, queries, shares, urls
 from mycroft.app.config import AppConfig
 from mycroft.app.ingest import Published, Stages, ingest
 from mycroft.app.server import create_app
@@ -174,3 +174,13 @@ def test_a_generation_that_is_gone_is_said_with_the_newest(app: Dash, mine: str)
     client = app.server.test_client()
     answer = client.get(f"/api/v1/traces/{mine}/g/7/verdict", headers={"Authorization": f"Bearer {TOKEN}"})
     assert answer.status_code == 404 and "newest is 1" in answer.json["error"]
+
+
+def test_a_third_query_at_once_is_asked_to_wait_its_turn(app: Dash, mine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "SQL_WAIT_S", 0.01)
+    client = app.server.test_client()
+    address = f"/api/v1/traces/{mine}/sql?q=SELECT%201"
+    headers = {"Authorization": f"Bearer {TOKEN}"}
+    with queries._SQL_AT_ONCE, queries._SQL_AT_ONCE:
+        assert client.get(address, headers=headers).status_code == 503
+    assert client.get(address, headers=headers).status_code == 200
