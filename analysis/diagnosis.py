@@ -12,6 +12,7 @@ from mycroft.analysis.config import DEFAULTS, Thresholds
 from mycroft.analysis.culprits import Case, blame, count_words
 from mycroft.analysis.facts import Facts, Frames, read_facts
 from mycroft.analysis.findings import compose
+from mycroft.analysis.flow_findings import flow_findings, with_flows
 from mycroft.analysis.liveness import judge
 from mycroft.analysis.machine import read_machine
 from mycroft.analysis.machine_rules import symptom_time
@@ -29,7 +30,8 @@ def diagnose(store: Frames, *, limits: Thresholds = DEFAULTS) -> Verdict:
     """
     facts = read_facts(store)
     case = build_case(facts, limits=limits)
-    findings = compose(case, blame(case))
+    flows = flow_findings(store)
+    findings = with_flows(compose(case, blame(case)), flows)
     status, summary = _headline(case, findings)
     return Verdict(
         engine=f"{_version()}/{RULES_VERSION}",
@@ -44,7 +46,7 @@ def diagnose(store: Frames, *, limits: Thresholds = DEFAULTS) -> Verdict:
         status=status,
         summary=summary,
         findings=findings,
-        unknown=_unknown(case, findings),
+        unknown=_unknown(case, findings, aged=bool(flows)),
     )
 
 
@@ -102,8 +104,8 @@ def _why_not_healthy(case: Case) -> str:
     return ""
 
 
-def _unknown(case: Case, findings: tuple[Finding, ...]) -> tuple[Unknown, ...]:
-    """Return what the evidence does not show, and what would decide it."""
+def _unknown(case: Case, findings: tuple[Finding, ...], *, aged: bool) -> tuple[Unknown, ...]:
+    """Return what the evidence does not show, and what would decide it. `aged`: flows say how long they have stood."""
     facts = case.facts
     found: list[Unknown] = []
     lost = facts.without_dump()
@@ -120,7 +122,7 @@ def _unknown(case: Case, findings: tuple[Finding, ...]) -> tuple[Unknown, ...]:
                 "whose device had not started", "dumps with TORCH_NCCL_ENABLE_TIMING=1, or the kernel log of the hosts"
             )
         )
-    if case.graph.waiting and case.liveness.state == "unknown":
+    if case.graph.waiting and case.liveness.state == "unknown" and not aged:
         found.append(
             Unknown("how long the ranks had been waiting", "the logs of the ranks, or a second dump a minute later")
         )

@@ -294,9 +294,12 @@ class _Traces:
         alive = process_state(part.trace.process) if not part.trace.closed else None
         if alive is None or part.trace.last_tick_ns is None or frame.is_empty():
             return frame
-        # What this machine says of the process now, under the last time at which its sampler ran.
+        # What this machine says of the process now, right after its sampler's last time: `ts` is above `sampler_ts`
+        # in such rows only. The same evidence on another machine lacks it.
         now = frame.tail(1).with_columns(
-            ts=pl.lit(part.trace.last_tick_ns, pl.Int64).cast(pl.Datetime("ns")), pid_alive=pl.lit(alive.exists)
+            ts=pl.lit(part.trace.last_tick_ns + 1, pl.Int64).cast(pl.Datetime("ns")),
+            sampler_ts=pl.lit(part.trace.last_tick_ns, pl.Int64).cast(pl.Datetime("ns")),
+            pid_alive=pl.lit(alive.exists),
         )
         if alive.stopped:
             part.report.problems.append(f"process {part.process[1]} of rank {rank} is stopped (state {alive.letter})")

@@ -1,0 +1,401 @@
+"""The wait-for walk over flows: from blocked ranks through operations and flow halves to what waits for nobody.
+
+Mycroft (SOSP'25) 4.3 starts at the flow with the least data and reads one side's counters. Here every edge says "cannot
+go on before", both sides are read, and the kernel's program order tells a missing input from a dead kernel; so the walk
+crosses ranks, channels and communicators, and least data is only where a walk may begin. The rules are numbered as in
+the design (a to f, hold).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from mycroft.analysis.flow import SLICES_PER_CHUNK, FlowKey, FlowLimits, Half, OpenOp, OpKey, Snapshot
+from mycroft.analysis.waitgraph import Edge, Node, strongly_connected
+
+# Kinds of sinks. `net` names a flow, `nvlink` a communicator, the others a rank.
+SINKS: Final = ("crash", "silent", "stopped", "app", "gpu", "proxy", "recv_proxy", "net", "flush", "nvlink")
+
+
+def rank_node(rank: int) -> Node:
+    """A rank."""
+    return Node("rank", (rank,))
+
+
+def op_node(rank: int, op: OpKey) -> Node:
+    """A rank's membership in an operation."""
+    return Node("op", (rank, *op))
+
+
+def flow_node(flow: FlowKey) -> Node:
+    """A flow."""
+    return Node("flow", (*flow.op, flow.channel, flow.src, flow.dst))
+
+
+def flow_of(node: Node) -> FlowKey:
+    """Return the flow that a flow or `net` node names."""
+    comm, seq, src, dst, channel, a, b = node.key
+    return FlowKey(OpKey(comm, seq, src, dst), channel, a, b)
+
+
+def op_of(node: Node) -> OpKey:
+    """Return the operation that an op node names."""
+    return OpKey(*node.key[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One end of the walk, or one circle: `ranks` blame it; `path` leads from a blocked rank to it."""
+
+    nodes: tuple[Node, ...]
+    blocked: tuple[int, ...]
+    path: tuple[Edge, ...]
+
+    @property
+    def kind(self) -> str:
+        """Kind of the sink; `circle` where several nodes wait for each other."""
+        return self.nodes[0].kind if len(self.nodes) == 1 else "circle"
+
+
+@dataclass(slots=True)
+class FlowGraph:
+    """Built once per snapshot; every rule is O(1) per node but for the neighbours it looks at."""
+
+    snapshot: Snapshot
+    limits: FlowLimits
+    edges: dict[Node, list[Edge]] = field(default_factory=dict[Node, list[Edge]])
+
+    def build(self) -> None:
+        """Walk from every rank that has something open or is waited for."""
+        pending: deque[Node] = deque(rank_node(r) for r in sorted(self.snapshot.open) if r not in self.snapshot.silent)
+        while pending:
+            node = pending.popleft()
+            if node in self.edges:
+                continue
+            found = self._out(node)
+            self.edges[node] = found
+            pending.extend(e.dst for e in found if e.dst not in self.edges)
+
+    def causes(self) -> list[Cause]:
+        """Return where walks end, the most blamed first. Ranks that only wait are in `blocked` of each."""
+        back: dict[Node, list[Node]] = {}
+        for node, out in self.edges.items():
+            for edge in out:
+                back.setdefault(edge.dst, []).append(node)
+        causes: list[Cause] = []
+        for component in strongly_connected(self.edges):
+            inside = set(component)
+            if any(e.dst not in inside for n in component for e in self.edges.get(n, ())):
+                continue
+            if len(component) == 1 and component[0].kind in ("rank", "op", "flow"):
+                continue  # it waits for nothing that is known: no evidence
+            reaching = _reaching(component, back)
+            blocked = tuple(sorted(n.key[0] for n in reaching if n.kind == "rank"))
+            causes.append(Cause(tuple(sorted(component)), blocked, self._path(blocked, inside)))
+        causes.sort(key=lambda c: (-len(c.blocked), c.nodes))
+        return causes
+
+    def _path(self, blocked: Iterable[int], goal: set[Node]) -> tuple[Edge, ...]:
+        """Return a longest of the shortest paths from a blocked rank: it shows the whole chain."""
+        best: tuple[Edge, ...] = ()
+        for rank in blocked:
+            path = self._shortest(rank_node(rank), goal)
+            if len(path) > len(best):
+                best = path
+        return best
+
+    def _shortest(self, start: Node, goal: set[Node]) -> tuple[Edge, ...]:
+        came: dict[Node, Edge] = {}
+        seen = {start}
+        queue = deque([start])
+        while queue:
+            node = queue.popleft()
+            if node in goal:
+                path: list[Edge] = []
+                while node != start:
+                    path.append(came[node])
+                    node = came[node].src
+                return tuple(reversed(path))
+            for edge in self.edges.get(node, ()):
+                if edge.dst not in seen:
+                    seen.add(edge.dst)
+                    came[edge.dst] = edge
+                    queue.append(edge.dst)
+        return ()
+
+    # ---- rules ---------------------------------------------------------------------
+
+    def _out(self, node: Node) -> list[Edge]:
+        match node.kind:
+            case "rank":
+                targets = self._of_rank(node.key[0])
+            case "op":
+                targets = self._of_op(node.key[0], op_of(node))
+            case "flow":
+                targets = self._of_flow(flow_of(node))
+            case _:
+                targets = {}
+        return [Edge(node, dst, why) for dst, why in targets.items() if dst != node]
+
+    def _gone(self, rank: int) -> dict[Node, str] | None:
+        """A rank that does not run: its process is gone, or stopped with all its threads."""
+        if rank not in self.snapshot.silent:
+            return None
+        exists = self.snapshot.silent[rank]
+        if exists is None:
+            return {Node("silent", (rank,)): "its sampler is silent"}
+        if exists:
+            return {Node("stopped", (rank,)): "its process exists and its sampler is silent"}
+        return {Node("crash", (rank,)): "its process is gone"}
+
+    def _of_rank(self, rank: int) -> dict[Node, str]:
+        gone = self._gone(rank)
+        if gone is not None:
+            return gone
+        if rank not in self.snapshot.ranks:
+            return {}
+        ops = self.snapshot.open.get(rank, ())
+        if not ops:
+            return {Node("app", (rank,)): "has enqueued nothing more"}
+        return {op_node(rank, o.key): "is inside of it" for o in ops}
+
+    def _started(self, rank: int, op: OpKey) -> bool | None:
+        return next((o.started for o in self.snapshot.open.get(rank, ()) if o.key == op), None)
+
+    def _of_op(self, rank: int, op: OpKey) -> dict[Node, str]:
+        gone = self._gone(rank)
+        if gone is not None:
+            return gone
+        snapshot = self.snapshot
+        if self._started(rank, op) is False:
+            others: list[OpenOp] = [o for o in snapshot.open[rank] if o.key != op and o.started]
+            if others:
+                return {op_node(rank, o.key): "its kernel waits behind that one" for o in others}
+            return {Node("gpu", (rank,)): "enqueued, kernel not started"}
+        mine = [k for k in snapshot.of_op.get(op, ()) if rank in (k.src, k.dst)]
+        if mine:
+            standing = [k for k in mine if not self._half_ended(k, rank)]
+            found = {flow_node(k): "stands" for k in standing if self._stands(k)}
+            if standing and not found:
+                return {}  # it moves
+            return found or {Node("gpu", (rank,)): "all its flows have ended and the operation has not"}
+        missing = [
+            q
+            for q in self._members(op)
+            if q != rank and not snapshot.enqueued(q, op) and (q, op) not in snapshot.finished
+        ]
+        if missing:
+            return {rank_node(q): "has not entered" for q in missing}
+        # Flows of ranks on other hosts decide; without any, all are inside and nothing completes.
+        inside = {op_node(k.src, op): "is inside of it" for k in snapshot.of_op.get(op, ()) if k.src != rank}
+        return inside or {Node("nvlink", (op.comm,)): "all are inside, nothing completes"}
+
+    def _members(self, op: OpKey) -> tuple[int, ...]:
+        return (op.src, op.dst) if op.p2p else self.snapshot.members.get(op.comm, ())
+
+    def _half_ended(self, flow: FlowKey, rank: int) -> bool:
+        half = self.snapshot.send.get(flow) if rank == flow.src else self.snapshot.recv.get(flow)
+        if half is None:
+            return (rank, flow.op) in self.snapshot.finished
+        return half.done >= half.total
+
+    def _stands(self, flow: FlowKey) -> bool:
+        """A flow that moves is in normal flight. The other half's silence proves nothing."""
+        halves = [h for h in (self.snapshot.send.get(flow), self.snapshot.recv.get(flow)) if h is not None]
+        return all(h.idle_ns >= self.limits.standing_ns or h.ended for h in halves)
+
+    def _waits_for_rank(self, rank: int, op: OpKey, why: str) -> dict[Node, str]:
+        """The other side has no row of this flow: not enqueued, or held up before it."""
+        if self.snapshot.enqueued(rank, op) and (rank, op) not in self.snapshot.finished:
+            return {rank_node(rank): "has enqueued it and is not at it"}
+        return {rank_node(rank): why}
+
+    def _of_flow(self, flow: FlowKey) -> dict[Node, str]:
+        for rank in (flow.src, flow.dst):  # a
+            gone = self._gone(rank)
+            if gone is not None:
+                return gone
+        if not self._stands(flow):
+            return {}
+        send, recv = self.snapshot.send.get(flow), self.snapshot.recv.get(flow)
+        if send is None:  # b
+            if (flow.src, flow.op) in self.snapshot.finished:
+                if recv is not None and recv.moved > recv.done:
+                    return self._hold(flow, recv)
+                return {Node("gpu", (flow.dst,)): "the sender has finished, the receiver has not"}
+            return self._waits_for_rank(flow.src, flow.op, "sends nothing: it has not entered")
+        if send.done >= send.total:  # f
+            if recv is None:
+                return {}
+            if recv.moved < recv.total:
+                return {self._net(flow): f"all acknowledged, {recv.moved} of {recv.total} received"}
+            return self._hold(flow, recv)
+        if send.moved > send.done:  # c
+            in_flight = f"handed over {send.moved}, acknowledged {send.done} of {send.total}"
+            if recv is None:
+                if (flow.dst, flow.op) in self.snapshot.finished:
+                    return {self._net(flow): in_flight}
+                return self._waits_for_rank(flow.dst, flow.op, f"{in_flight}; the receiver has not entered")
+            if recv.posted > send.done:
+                return {self._net(flow): f"{in_flight}; the receiver has posted {recv.posted}, received {recv.moved}"}
+            return self._without_credit(flow, send, recv)
+        if send.ready > send.moved:  # d
+            if recv is None:
+                return self._waits_for_rank(flow.dst, flow.op, "the receiver has not entered")
+            if recv.posted > send.moved:
+                why = f"chunk {send.moved} is ready, the receiver has posted {recv.posted}: not handed over"
+                return {Node("proxy", (flow.src,)): why}
+            return self._without_credit(flow, send, recv)
+        return self._no_data(flow, send)  # e
+
+    def _without_credit(self, flow: FlowKey, send: Half, recv: Half) -> dict[Node, str]:
+        slots = self.snapshot.slots(flow.op)
+        if recv.posted < min(recv.done + slots, recv.total):
+            free = recv.done + slots - recv.posted
+            why = f"chunk {send.moved} is ready, the receiver has posted {recv.posted} with {free} slots free"
+            return {Node("recv_proxy", (flow.dst,)): why}
+        return self._hold(flow, recv)
+
+    def _net(self, flow: FlowKey) -> Node:
+        return Node("net", flow_node(flow).key)
+
+    def _no_data(self, flow: FlowKey, send: Half) -> dict[Node, str]:
+        """Rule e: everything that the GPU of the sender filled has been sent."""
+        snapshot = self.snapshot
+        if self._started(flow.src, flow.op) is False:
+            return {op_node(flow.src, flow.op): "its kernel has not started"}
+        missing = self._missing_inputs(flow, send)
+        if missing:
+            found: dict[Node, str] = {}
+            for source in missing:
+                half = snapshot.recv.get(source)
+                if half is not None and half.moved > half.ready:
+                    found[Node("flush", (flow.src,))] = f"received {half.moved}, flushed {half.ready}"
+                else:
+                    found[flow_node(source)] = "its input is missing"
+            return found
+        for source in snapshot.recvs_of(flow.op, flow.channel, flow.src):
+            half = snapshot.recv.get(source)
+            if half is not None and half.moved > half.ready:
+                return {Node("flush", (flow.src,)): f"received {half.moved}, flushed {half.ready}"}
+        full = [k for k in snapshot.sends_of(flow.op, flow.channel, flow.src) if k != flow and self._full(k)]
+        if full:
+            return {flow_node(k): "its other send is full" for k in full}
+        why = f"the GPU has filled {send.ready} of {send.total} chunks, its input is there"
+        return {Node("gpu", (flow.src,)): why}
+
+    def _full(self, flow: FlowKey) -> bool:
+        half = self.snapshot.send.get(flow)
+        if half is None or half.ended:
+            return False
+        return half.ready > half.moved or half.moved - half.done >= self.snapshot.slots(flow.op)
+
+    def _missing_inputs(self, flow: FlowKey, send: Half) -> list[FlowKey]:
+        """Which receives the next chunk to fill waits for, by the kernel's program order."""
+        snapshot = self.snapshot
+        if flow.op.p2p:
+            return []
+        sources = snapshot.recvs_of(flow.op, flow.channel, flow.src)
+        algo = snapshot.algo.get(flow.op, ("", "", ""))[1]
+        missing: list[FlowKey] = []
+        for source in sources:
+            half = snapshot.recv.get(source)
+            if half is None:
+                missing.append(source)
+                continue
+            if algo == "RING":
+                needed = self._ring_need(flow, send)
+            elif algo == "TREE":
+                needed = self._tree_need(flow, send, source)
+            else:
+                # Unknown order: an input with nothing left to consume, and not complete.
+                needed = half.ready + 1 if half.moved == half.done < half.total else 0
+            if half.ready < min(needed, half.total):
+                missing.append(source)
+        return missing
+
+    def _ring_need(self, flow: FlowKey, send: Half) -> int:
+        """Chunks that must have come before the next one can be sent: the first turn sends what the rank has itself."""
+        kind = self.snapshot.algo.get(flow.op, ("", "", ""))[0]
+        members = len(self.snapshot.members.get(flow.op.comm, ()))
+        turns = 2 * (members - 1) if kind == "all_reduce" else members - 1
+        proto = self.snapshot.algo.get(flow.op, ("", "", ""))[2]
+        slices = SLICES_PER_CHUNK if proto == "SIMPLE" else 1
+        if self.snapshot.raw_steps and proto == "SIMPLE":
+            slices *= SLICES_PER_CHUNK
+        per_loop = turns * slices
+        if per_loop <= 0 or send.total % per_loop != 0:
+            # Another order than ours, or members that nobody lists: what has come must have been passed on.
+            return send.ready
+        loop, inside = divmod(send.ready, per_loop)
+        turn, part = divmod(inside, slices)
+        return loop * per_loop + (0 if turn == 0 else (turn - 1) * slices + part + 1)
+
+    def _tree_need(self, flow: FlowKey, send: Half, source: FlowKey) -> int:
+        """A send to the parent needs every child, one to a child the parent, at the root every child."""
+        rank = flow.src
+        up = self._is_up(flow)
+        from_child = self._is_up(source)
+        if up is None or from_child is None:
+            half = self.snapshot.recv[source]
+            return half.ready + 1 if half.moved == half.done < half.total else 0
+        is_root = not any(self._is_up(k) for k in self.snapshot.sends_of(flow.op, flow.channel, rank))
+        needed = from_child if up or is_root else not from_child
+        return send.ready + 1 if needed else 0
+
+    def _is_up(self, flow: FlowKey) -> bool | None:
+        """Whether a flow of a tree goes to the parent; None: not seen.
+
+        Trees stay the same for the life of a communicator, so operations that ended tell; else what goes up is never
+        behind what comes down.
+        """
+        for rank, peer, up in ((flow.src, flow.dst, True), (flow.dst, flow.src, False)):
+            known = self.snapshot.parents.get((flow.op.comm, flow.channel, rank, peer))
+            if known is not None:
+                return known == up
+        here, there = self._progress(flow), self._progress(FlowKey(flow.op, flow.channel, flow.dst, flow.src))
+        if here is None or there is None or here == there:
+            return None
+        return here > there
+
+    def _progress(self, flow: FlowKey) -> int | None:
+        send, recv = self.snapshot.send.get(flow), self.snapshot.recv.get(flow)
+        if send is not None:
+            return send.ready
+        return recv.moved if recv is not None else None
+
+    def _hold(self, flow: FlowKey, recv: Half) -> dict[Node, str]:
+        """Delivered and not consumed: the receiver's kernel, or what that one waits for."""
+        snapshot, rank = self.snapshot, flow.dst
+        if self._started(rank, flow.op) is False:
+            return {op_node(rank, flow.op): "its kernel has not started"}
+        if recv.moved > recv.ready:
+            return {Node("flush", (rank,)): f"received {recv.moved}, flushed {recv.ready}"}
+        sends = snapshot.sends_of(flow.op, flow.channel, rank)
+        full = [k for k in sends if self._full(k)]
+        if full:
+            return {flow_node(k): "it must first pass on what it has" for k in full}
+        waiting: dict[Node, str] = {}
+        for key in sends:
+            half = snapshot.send.get(key)
+            if half is None or half.done >= half.total:
+                continue
+            for source in self._missing_inputs(key, half):
+                if source != flow:
+                    waiting[flow_node(source)] = "another input of it is missing"
+        why = f"{recv.ready} chunks are there, the GPU has consumed {recv.done}"
+        return waiting or {Node("gpu", (rank,)): why}
+
+
+def _reaching(component: Iterable[Node], back: Mapping[Node, Iterable[Node]]) -> set[Node]:
+    seen = set(component)
+    queue = deque(seen)
+    while queue:
+        for node in back.get(queue.popleft(), ()):
+            if node not in seen:
+                seen.add(node)
+                queue.append(node)
+    return seen
