@@ -55,7 +55,9 @@ def docker_json(text: str) -> str:
         whole = line + "\n"
         for start in range(0, len(whole), _DOCKER_PIECE):
             body = json.dumps(whole[start : start + _DOCKER_PIECE], ensure_ascii=False)
-            body = body.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").replace("\x1b", "\\u001b")
+            body = (
+                body.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026").replace("\x1b", "\\u001b")
+            )
             out.append(f'{{"log":{body},"stream":"stderr","time":"{_stamp(number)}"}}')
     return "\n".join(out) + "\n"
 
@@ -125,6 +127,9 @@ WRAPPERS: Final[dict[str, Wrap]] = {
     "coloured": coloured,
     "redrawn": redrawn,
 }
+
+# Of those, the ones that name a host: the same one for every line and file.
+NAMES_A_HOST: Final = frozenset(("json_message", "pdsh", "job_stream", "syslog"))
 
 LINE_ENDS: Final[dict[str, Wrap]] = {
     "crlf": lambda text: text.replace("\n", "\r\n"),

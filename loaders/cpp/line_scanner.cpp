@@ -435,6 +435,11 @@ void LineScanner::physical(std::string_view raw, Batch& batch) {
     return;
   }
   block_line(raw, batch);
+  if (!raw.empty() && raw[0] == kEscape) {
+    // A colour in front of a record would hide it.
+    clean(raw, coloured_, counts_.nul_bytes);
+    raw = coloured_;
+  }
   const char first = raw.empty() ? '\0' : raw[0];
   if (first == '{' || (first >= '0' && first <= '9')) {
     unwrapped(raw, batch);

@@ -153,7 +153,7 @@ class LineScanner {
   std::uint32_t follow_ = 0;
   std::vector<std::uint64_t> seen_;  // per matcher: piece that saw it last
   std::vector<std::uint16_t> found_;
-  std::string clean_, unescaped_, meta_;
+  std::string clean_, coloured_, meta_;
   std::map<std::string, Split> split_;
   Block block_{};
 };

@@ -196,9 +196,8 @@ def _take_syslog(facts: Facts, match: re.Match[str]) -> bool:
     if match["host"].lower().rstrip(":") in _LEVELS:
         return False
     facts.host = match["host"]
+    # The process that wrote to the log is often not the one that speaks: a launcher passes on what its ranks print.
     facts.program = match["program"]
-    if match["pid"]:
-        facts.pid = int(match["pid"])
     return True
 
 
