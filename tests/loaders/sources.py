@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from mycroft.loaders import Store, load, open_store
 from mycroft.loaders.base import Loader
 from tests.loaders.text.recorder import Recorder, evidence
 
@@ -43,3 +46,16 @@ def dropped(found: Recorder) -> dict[str, int]:
 def problems(found: Recorder) -> str:
     """Return all that loaders had to say."""
     return "\n".join(problem for report in found.reports for problem in report.problems)
+
+
+@contextmanager
+def loaded(folder: Path, contents: Mapping[str, str | bytes]) -> Iterator[Store]:
+    """Load files as a user would and open the trace."""
+    base = folder / "evidence"
+    for name, content in contents.items():
+        path = base / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+    load([base], folder / "trace.duckdb")
+    with open_store(folder / "trace.duckdb") as store:
+        yield store

@@ -62,7 +62,8 @@ def test_the_public_sample(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", [None, "unknown", "tp"])
 @pytest.mark.parametrize("source", [None, "kernel_gpu", "kernel_cpu", "collective_cpu"])
 def test_versions_4_and_5(tmp_path: Path, name: str | None, source: str | None) -> None:
-    one = record(1, **({"coll_timing_source": source} if source else {}))
+    more: dict[str, Any] = {"coll_timing_source": source} if source else {}
+    one = record(1, **more)
     if name:
         one["header"]["comm_name"] = name
     found = load(tmp_path, lines(record(0), one))
