@@ -1,6 +1,6 @@
 """The verbs of the command line, one module each; the tuple is the list of what exists, in the order of `--help`."""
 
-from mycroft.app.commands import demo, diagnose, export, formats, load, score, serve, sql
+from mycroft.app.commands import demo, diagnose, export, formats, load, score, serve, sql, testbed
 from mycroft.app.commands.command import Command
 
 COMMANDS: tuple[Command, ...] = (
@@ -12,6 +12,7 @@ COMMANDS: tuple[Command, ...] = (
     sql.COMMAND,
     export.COMMAND,
     score.COMMAND,
+    testbed.COMMAND,
 )
 
 __all__ = ["COMMANDS", "Command"]

@@ -209,6 +209,7 @@ uint64_t Engine::enqueue(Communicator* comm, Kind kind, Algo algo, uint32_t peer
       k.links.push_back(c);
       k.base.push_back(base);
       k.first.push_back(c->enqueued_slices);
+      if (edge.slices != 0) open_flows_.fetch_add(1, std::memory_order_relaxed);
       c->enqueued = base + edge.slices * steps;
       c->enqueued_slices += edge.slices;
     }
@@ -265,6 +266,12 @@ bool Engine::wait(uint64_t operation, int64_t timeout_ns) {
   if (!ended()) return false;
   operations_.erase(operation);
   return true;
+}
+
+bool Engine::drain(int64_t timeout_ns) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  return finished_.wait_for(lock, std::chrono::nanoseconds(timeout_ns),
+                            [&] { return open_flows_.load(std::memory_order_acquire) == 0; });
 }
 
 }  // namespace mycroft::testbed

@@ -131,6 +131,8 @@ class Engine {
   // The first thing that went wrong in a thread of ours, "" if nothing.
   std::string error() const;
   Totals totals() const;
+  // True once everything handed to the network is acknowledged; false after the time is over.
+  bool drain(int64_t timeout_ns);
   // Ends the threads; what is in flight is lost.
   void shut_down();
 
@@ -197,6 +199,7 @@ class Engine {
   std::map<uint64_t, std::deque<std::shared_ptr<Operation>>> streams_;  // device thread
   std::vector<Connection*> links_;                                      // proxy thread
   std::vector<std::shared_ptr<Operation>> with_kernels_;                // proxy thread
+  std::atomic<int64_t> open_flows_{0};
   Pace nic_out_, nic_in_;
   uint64_t random_ = 88172645463325252u;
   std::atomic<uint64_t> slices_sent_{0}, slices_received_{0}, bytes_sent_{0}, bytes_received_{0};

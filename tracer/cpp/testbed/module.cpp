@@ -161,6 +161,7 @@ PYBIND11_MODULE(_testbed, m) {
           py::kw_only(), py::arg("work"), py::arg("hold_ns") = 0, py::arg("stream") = 0)
       .def("wait", &Engine::wait, py::arg("operation"), py::arg("timeout_ns"),
            py::call_guard<py::gil_scoped_release>())
+      .def("drain", &Engine::drain, py::arg("timeout_ns"), py::call_guard<py::gil_scoped_release>())
       .def("shut_down", &Engine::shut_down, py::call_guard<py::gil_scoped_release>());
   m.def("programs",
         [](const std::string& kind, const std::string& algo, uint32_t rank, uint32_t ranks,

@@ -385,6 +385,10 @@ bool Engine::proxy_turn(int64_t now, int64_t& next) {
       if (f.done < f.edge_slices) break;
       profiler_.stop(f.event);
       c->flows.pop_front();
+      if (open_flows_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
+        const std::lock_guard<std::mutex> lock(mutex_);  // nobody is between looking and waiting
+        finished_.notify_all();
+      }
       moved = true;
     }
   }
