@@ -98,6 +98,10 @@ class LoadContext(Protocol):
         """Add what is known of the job: columns of `jobs`. The first word wins."""
         ...
 
+    def dates(self) -> list[int]:
+        """Return some times with a full date that sources have given by now, ns UTC: for logs that write no year."""
+        ...
+
     def emit(self, table: str, frame: pl.DataFrame) -> None:
         """Hand over rows of `table`.
 

@@ -23,6 +23,8 @@ from mycroft.loaders.store import StoreWriter
 _SCHEMAS: Final = {table.name: schema.polars_schema(table) for table in schema.TABLES}
 _COMM_COLUMNS: Final = ("comm_id", "last_comm_id")
 _RANK_COLUMNS: Final = ("local_rank", "gpu", "pid", "dp", "tp", "pp", "ep")
+# Columns whose times have a full date.
+_DATED: Final = {"rank_dumps": ("first_ts", "last_ts"), "coll_ops": ("start_ts",)}
 # Facts of `rank()` that say where a claim comes from, and are none themselves.
 _ORIGIN: Final = ("reason", "file_id", "line")
 
@@ -55,6 +57,7 @@ class TraceContext:
         """Rows beyond `buffer_bytes` (as held in memory) are parked in the folder `spill` until the end."""
         self._groups = GroupRegistry()
         self._identity = IdentityResolver()
+        self._dates: set[int] = set()
         self._hosts: dict[str, int] = {}
         self._stacks: dict[int, list[str]] = {}
         self._ranks: dict[int, dict[str, int | str]] = {}
@@ -129,10 +132,24 @@ class TraceContext:
             return
         ready = conform(table, frame)
         self._identity.see(table, ready)
+        self._note_dates(table, ready)
         self._buffers.setdefault(table, []).append(ready)
         self._buffered += int(ready.estimated_size())
         while self._buffered > self._buffer_bytes:
             self._park(max(self._buffers, key=lambda name: sum(f.estimated_size() for f in self._buffers[name])))
+
+    def _note_dates(self, table: str, frame: pl.DataFrame) -> None:
+        """Remember the ends of what a frame of operations spans."""
+        for name in _DATED.get(table, ()):
+            if name in frame.columns and len(self._dates) < 1_024:
+                ends = frame.select(
+                    pl.col(name).min().cast(pl.Int64).alias("first"), pl.col(name).max().cast(pl.Int64).alias("last")
+                ).row(0)
+                self._dates.update(int(end) for end in ends if end is not None)
+
+    def dates(self) -> list[int]:
+        """Return some times with a full date that sources have given by now, ns UTC."""
+        return sorted(self._dates)
 
     def _park(self, table: str) -> None:
         """Move the rows of one table to disk."""

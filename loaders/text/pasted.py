@@ -23,6 +23,9 @@ _MIN_WIDTH: Final = 40
 _MAX_WIDTH: Final = 400
 _LEAST: Final = 3
 _MAX_PIECES: Final = 64
+_MAX_DEPTH: Final = 4
+# Part of the lines that must have a prefix for it to be a collector's.
+_MOST: Final = 0.8
 # How far below the width a line may end that was wrapped at a word.
 _WORD: Final = 28
 
@@ -77,12 +80,19 @@ def rejoined(pieces: Sequence[Piece], peeler: Peeler) -> list[list[Piece]]:
     """
     if not 3 <= len(pieces) <= _MAX_LINES:
         return []
-    peeled = [_peel(peeler, piece) for piece in pieces]
-    # The prefix of a collector is put on every piece; that of the program itself is part of the text that was broken.
-    whole = [_Part(part.piece, "", part.piece.text) for part in peeled]
-    ways = (_hard(peeled), _hard(whole), _at_words(peeled), _at_words(whole))
-    found = [joined for joined in ways if joined is not None]
-    return [joined for at, joined in enumerate(found) if joined not in found[:at]]
+    # The prefixes of collectors are put on every piece; those of the program are part of the text that was broken.
+    # Which is which is not known: every depth at which most lines have a prefix is tried.
+    ends = [peeler.ends(piece.text) for piece in pieces]
+    found: list[list[Piece]] = []
+    for depth in range(_MAX_DEPTH + 1):
+        if depth and sum(1 for one in ends if len(one) >= depth) < _MOST * len(pieces):
+            break
+        parts = [_part(piece, one, depth) for piece, one in zip(pieces, ends, strict=True)]
+        for way in (_hard, _at_words):
+            joined = way(parts)
+            if joined is not None and joined not in found:
+                found.append(joined)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +102,11 @@ class _Part:
     rest: str
 
 
-def _peel(peeler: Peeler, piece: Piece) -> _Part:
-    rest = peeler.peel(piece.text)[1]
-    at = len(piece.text) - len(rest)
-    return _Part(piece, piece.text[:at], rest) if piece.text.endswith(rest) else _Part(piece, "", piece.text)
+def _part(piece: Piece, ends: Sequence[int], depth: int) -> _Part:
+    at = ends[depth - 1] if 0 < depth <= len(ends) else 0
+    # An outer prefix that ends in a JSON record has positions of the text inside.
+    at = at if at <= len(piece.text) else 0
+    return _Part(piece, piece.text[:at], piece.text[at:])
 
 
 def _hard(parts: list[_Part]) -> list[Piece] | None:
@@ -105,7 +116,8 @@ def _hard(parts: list[_Part]) -> list[Piece] | None:
         return None
     if not any(len(part.rest) == width and _OPENER.search(part.rest) for part in parts):
         return None
-    return _join(parts, lambda rest, after: len(rest) == width, "")
+    # A line may end exactly at the width: the beginning of another message is not its continuation.
+    return _join(parts, lambda rest, after: len(rest) == width and not _START.match(after), "")
 
 
 def _at_words(parts: list[_Part]) -> list[Piece] | None:

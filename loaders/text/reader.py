@@ -76,7 +76,7 @@ class TextLoader:
         known = [ns for file in files for ns in full_dates("\n".join(heads[file.file_id][:400]) + "\n" + file.name)]
         # Containers keep the full date of their lines beside the text.
         known += [ns for file in files for ns in full_dates(file.head[:8192].decode("utf-8", "replace"))]
-        years = Years(known)
+        years = Years(known or context.dates())
         paths = {file.file_id: path_facts(file.name) for file in files}
         offsets = _rank_offsets(files, paths, heads)
         blocks = BlockWriter(context)
@@ -159,6 +159,7 @@ class _FileReading:
         self._small = small
         self._unparsed: list[Line] = []
         self._ends: dict[int, Line] = {}
+        self._bulk_lines: set[int] = set()
         self._tail = b""
         self._last_line = 0
 
@@ -239,6 +240,8 @@ class _FileReading:
             self._scope.claimed += found.height
             self._scope.formats[matcher.format] += found.height
             matcher.handler(self._scope, found)
+            if self._small:
+                self._bulk_lines.update(found["line"].to_list())
 
     def _pasted(self, reader: LineReader, content: bytes) -> None:
         """Read a hard-wrapped paste again with its lines joined, and keep the reading that found more.
@@ -292,6 +295,8 @@ class _FileReading:
         unparsed = max(counts["pieces"] - counts["blank"] - scope.claimed, 0)
         if self._small and len(self._unparsed) <= UNPARSED_ROWS:
             for line in self._unparsed:
+                if line.number in self._bulk_lines:
+                    continue
                 scope.event(line, 0, "unparsed", **training.refine(line))
         scope.flush(final=True)
         report.loader = _prevailing(scope)

@@ -323,8 +323,14 @@ class Peeler:
         self._counts = profile.counts
         self._table, self._anywhere = _by_first(wrappers)
 
-    def peel(self, text: str, meta: str = "") -> tuple[Facts, str]:
-        """Return what the prefixes say and the line without them."""
+    def ends(self, text: str) -> list[int]:
+        """Return where the prefixes of a line end, the outermost first."""
+        ends: list[int] = []
+        self.peel(text, ends=ends)
+        return ends
+
+    def peel(self, text: str, meta: str = "", *, ends: list[int] | None = None) -> tuple[Facts, str]:
+        """Return what the prefixes say and the line without them; `ends` takes where each of them ends."""
         facts = Facts()
         if meta:
             _read_meta(facts, meta)
@@ -349,6 +355,8 @@ class Peeler:
                     self._syslog_time(facts, match)
                 used[wrapper.name] = used.get(wrapper.name, 0) + 1
                 at = match.end()
+                if ends is not None:
+                    ends.append(at)
                 break
             else:
                 break

@@ -108,6 +108,9 @@ class _Sink:
     def job(self, **_: Any) -> None:
         pass
 
+    def dates(self) -> list[int]:
+        return []
+
     def emit(self, table: str, frame: object) -> None:
         pass
 

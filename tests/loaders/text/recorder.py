@@ -24,6 +24,7 @@ class Recorder:
         self.ranks: dict[int, dict[str, Any]] = {}
         self.groups: dict[str, tuple[int, ...]] = {}
         self.reports: list[LoadReport] = []
+        self.given_dates: list[int] = []
         self._frames: dict[str, list[pl.DataFrame]] = {}
 
     def comm(self, name: str, *, desc: str | None = None, **_: Any) -> int:
@@ -34,6 +35,10 @@ class Recorder:
 
     def members(self, name: str, **_: Any) -> tuple[int, ...] | None:
         return self.groups.get(name)
+
+    def listed_groups(self, source: str) -> list[tuple[str, str | None, tuple[int, ...]]]:
+        """No other source has listed a group here."""
+        return []
 
     def host(self, name: str) -> int:
         return self.hosts.setdefault(name, len(self.hosts))
@@ -48,6 +53,9 @@ class Recorder:
 
     def job(self, **facts: Any) -> None:
         """Nothing is made of it here."""
+
+    def dates(self) -> list[int]:
+        return list(self.given_dates)
 
     def emit(self, table: str, frame: pl.DataFrame) -> None:
         self._frames.setdefault(table, []).append(conform(table, frame))
