@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from mycroft.analysis.case import Case, count_words
 from mycroft.analysis.claims import Suspicion
-from mycroft.analysis.culprits import Case, count_words
 from mycroft.analysis.verdict import Confidence
 
 LEVELS: Final[tuple[Confidence, ...]] = ("low", "medium", "high")
@@ -50,14 +50,21 @@ def _blind(case: Case, s: Suspicion) -> str | None:
         return None
     blind = [r for r in s.ranks if (d := case.facts.dumps.get(r)) is not None and not d.has_events]
     unseen = [r for r in blind if r not in case.places]
-    pipelined = any(g.kind == "pp" for g in case.facts.groups.values()) or _unrecorded_gap(case)
-    if unseen and pipelined:
+    if unseen and not _no_pipeline(case):
         return f"this recorder keeps no send or receive: without a stack {count_words(unseen)} may be waiting in one"
     return None
 
 
-def _unrecorded_gap(case: Case) -> bool:
-    return any(i.pp is not None for i in case.facts.ranks.values())
+def _no_pipeline(case: Case) -> bool:
+    """Say whether the layout is known and has no pipeline: then there is nothing to send."""
+    stages = {i.pp for i in case.facts.ranks.values()}
+    groups = case.facts.groups.values()
+    known = any(g.declared and g.kind not in ("world", "other") for g in groups)
+    return (
+        (known or None not in stages)
+        and len(stages) < 2
+        and not any(g.kind == "pp" and len(g.members) > 1 for g in groups)
+    )
 
 
 def _contradicted(case: Case, s: Suspicion) -> str | None:
@@ -72,8 +79,9 @@ def _age_unknown(case: Case, s: Suspicion) -> str | None:
     """Without a witness that the wait lasted, a dump of a running job looks the same."""
     if case.liveness.state != "unknown" or s.has("odd_type", "odd_size", "odd_dtype", "killed", "exception"):
         return None
+    blind = any(not d.has_events for d in case.facts.dumps.values())
     still = len(s.waiting) + len(s.ranks)
-    if still >= len(case.facts.expected) - len(case.facts.without_dump()):
+    if not blind and still >= len(case.facts.expected) - len(case.facts.without_dump()):
         return None
     return case.liveness.why
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 from importlib import metadata
 
 from mycroft.analysis.absence import life_claims, lives
+from mycroft.analysis.case import Case, count_words
 from mycroft.analysis.config import DEFAULTS, Thresholds
-from mycroft.analysis.culprits import Case, blame, count_words
+from mycroft.analysis.culprits import blame
 from mycroft.analysis.facts import Facts, Frames, read_facts
 from mycroft.analysis.findings import compose
 from mycroft.analysis.flow_findings import flow_findings, with_flows

@@ -7,11 +7,11 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final
 
+from mycroft.analysis.case import Case, count_words, meeting_ref, op_words
 from mycroft.analysis.claims import Claim, Ref, Suspicion
 from mycroft.analysis.classes import ClassRule, classify
 from mycroft.analysis.confidence import rate
 from mycroft.analysis.config import NS_PER_S
-from mycroft.analysis.culprits import Case, count_words, meeting_ref, op_words
 from mycroft.analysis.facts import Facts
 from mycroft.analysis.verdict import (
     Alternative,

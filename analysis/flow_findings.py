@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from mycroft.analysis.case import count_words
 from mycroft.analysis.config import NS_PER_S
-from mycroft.analysis.culprits import count_words
 from mycroft.analysis.facts import Frames
 from mycroft.analysis.findings import iso
 from mycroft.analysis.flow import FLOW_DEFAULTS, FlowKey, FlowLimits, OpKey, Snapshot, read_snapshot

@@ -25,7 +25,7 @@ from mycroft.analysis.claims import Claim, Suspicion
 from mycroft.analysis.machine import Machine
 
 if TYPE_CHECKING:
-    from mycroft.analysis.culprits import Case
+    from mycroft.analysis.case import Case
 
 Explained = tuple[list[Suspicion], set[int]]
 

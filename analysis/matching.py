@@ -60,6 +60,10 @@ class Matched:
     """(comm, rank) -> highest sequence number issued; absent: unknown."""
     first: Mapping[tuple[int, int], int]
     """(comm, rank) -> lowest sequence number still in the ring buffer."""
+    passed: frozenset[tuple[int, int]] = frozenset()
+    """Operations that some ranks went past although another had not issued them when its dump was written: the job
+    ran on between the two dumps.
+    """
 
     @cached_property
     def counts(self) -> pl.DataFrame:
@@ -94,9 +98,9 @@ def match(facts: Facts) -> Matched:
     calls = _collectives(ops)
     pairs = ops.filter(pl.col("kind").is_in(["send", "recv"]))
     last, first = _reach(facts, calls)
-    calls = _mark_failed(facts, calls, last)
+    calls, passed = _mark_failed(facts, calls, last)
     calls = _end_with_the_others(facts, calls, eventless)
-    return Matched(calls, pairs, _open_operations(calls, pairs), last, first)
+    return Matched(calls, pairs, _open_operations(calls, pairs), last, first, passed)
 
 
 def _close_batches(ops: pl.DataFrame) -> pl.DataFrame:
@@ -156,10 +160,13 @@ def _reach(facts: Facts, calls: pl.DataFrame) -> tuple[dict[tuple[int, int], int
     return last, first
 
 
-def _mark_failed(facts: Facts, calls: pl.DataFrame, last: Mapping[tuple[int, int], int]) -> pl.DataFrame:
+def _mark_failed(
+    facts: Facts, calls: pl.DataFrame, last: Mapping[tuple[int, int], int]
+) -> tuple[pl.DataFrame, frozenset[tuple[int, int]]]:
     """Mark the collectives that were retired although a member with a dump never issued them.
 
     Event-less recorders retire an operation when it ends *or throws*: without this, a job that died looks healthy.
+    A rank that went on to another group after it shows that it did end: then the dumps are of different moments.
     """
     witnesses = {
         comm: [r for r in g.members if (d := facts.dumps.get(r)) is not None and not d.only_active]
@@ -183,8 +190,24 @@ def _mark_failed(facts: Facts, calls: pl.DataFrame, last: Mapping[tuple[int, int
         for comm, seq in short.select("comm", "seq").iter_rows()
         if any(-1 <= last.get((comm, r), seq) < seq for r in witnesses[comm])
     ]
+    beyond = {
+        (rank, comm): record
+        for rank, comm, record in calls.group_by("rank", "comm").agg(pl.col("record").max()).iter_rows()
+    }
+    own: dict[int, dict[int, int]] = defaultdict(dict)
+    for (rank, comm), record in beyond.items():
+        own[rank][comm] = record
+    where = calls.select("comm", "seq", "rank", "record").join(
+        pl.DataFrame(broken, schema={"comm": pl.Int32, "seq": pl.Int64}, orient="row"), on=["comm", "seq"]
+    )
+    passed = frozenset(
+        (comm, seq)
+        for comm, seq, rank, record in where.iter_rows()
+        if any(other != comm and there > record for other, there in own[rank].items())
+    )
+    broken = [op for op in broken if op not in passed]
     if not broken:
-        return calls
+        return calls, passed
     marks = pl.DataFrame(broken, schema={"comm": pl.Int32, "seq": pl.Int64}, orient="row").with_columns(hit=pl.lit(1))
     return (
         calls.join(marks, on=["comm", "seq"], how="left")
@@ -192,7 +215,7 @@ def _mark_failed(facts: Facts, calls: pl.DataFrame, last: Mapping[tuple[int, int
         .with_columns(done=pl.col("done") & pl.col("hit").is_null())
         .drop("hit")
         .sort("comm", "seq", "rank")
-    )
+    ), passed
 
 
 def _end_with_the_others(facts: Facts, calls: pl.DataFrame, eventless: list[int]) -> pl.DataFrame:

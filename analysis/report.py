@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Sequence
 from typing import Final
 
-from mycroft.analysis.culprits import count_words
+from mycroft.analysis.case import count_words
 from mycroft.analysis.verdict import Finding, Verdict
 
 LEAST_WIDTH: Final = 40
