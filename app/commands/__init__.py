@@ -1,6 +1,6 @@
 """The verbs of the command line, one module each; the tuple is the list of what exists, in the order of `--help`."""
 
-from mycroft.app.commands import demo, diagnose, export, formats, load, score, serve, sql, testbed
+from mycroft.app.commands import demo, diagnose, export, formats, load, plugin_path, score, serve, sql, testbed, trace
 from mycroft.app.commands.command import Command
 
 COMMANDS: tuple[Command, ...] = (
@@ -13,6 +13,8 @@ COMMANDS: tuple[Command, ...] = (
     export.COMMAND,
     score.COMMAND,
     testbed.COMMAND,
+    plugin_path.COMMAND,
+    trace.COMMAND,
 )
 
 __all__ = ["COMMANDS", "Command"]
