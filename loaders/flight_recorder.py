@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final, Protocol
@@ -78,6 +79,7 @@ class _Dump:
     kept: bool = False
     comms: list[int] = field(default_factory=lambda: list[int]())
     members: list[tuple[int, ...] | None] = field(default_factory=lambda: list[tuple[int, ...] | None]())
+    by_id: dict[int, int] = field(default_factory=lambda: dict[int, int]())  # communicators that have only a pg_id
 
 
 class FlightRecorderLoader:
@@ -119,7 +121,7 @@ class _Load:
         # All dumps of one rank come into the same chunk.
         ordered.sort(key=lambda file: -1 if (rank := ranks[file.file_id]) is None else rank)
         reports: list[LoadReport] = []
-        for chunk in _chunks(ordered):
+        for chunk in _chunks(ordered, ranks):
             reports += self._chunk(chunk, ranks)
         return reports
 
@@ -229,6 +231,8 @@ class _Load:
                 same_members[members] = nth + 1
                 comm = self._comm("" if nth == 0 else f"~{nth}", members, None, info.backend)
                 listed["id", pg_id] = (comm, members)
+                if pg_id is not None:
+                    dump.by_id[pg_id] = comm
             else:
                 comm = self._comm(self._texts[name], members, self._text(desc), info.backend)
                 listed[name, desc] = (comm, members)
@@ -341,35 +345,23 @@ class _Load:
         creation: where as many names as ids lie between two known pairs, they belong together in that order.
         """
         info, rank = dump.info, dump.rank
-        known: dict[int, int] = {}
+        known = dict(dump.by_id)
         anchors: dict[int, int] = {}  # pg_id: number that is its name
         for (pg_id, name, _), comm in zip(info.groups, dump.comms, strict=True):
             if pg_id is not None:
                 known[pg_id] = comm
-                if name is not None and self._texts[name].isdecimal():
-                    anchors[pg_id] = int(self._texts[name])
+                if name is not None and (number := _counter(self._texts[name])) is not None:
+                    anchors[pg_id] = number
         named: dict[int, int] = {}
-        for pg_id, name, desc, ranks_code in info.config:
+        for _, name, desc, ranks_code in info.config:
             members = self._rank_list(ranks_code)
-            if not members:
-                continue
-            if name is None and pg_id is not None:
-                same = [
-                    c for c in info.config if c[0] is not None and c[0] < pg_id and self._rank_list(c[3]) == members
-                ]
-                known.setdefault(pg_id, self._comm("" if not same else f"~{len(same)}", members, None, info.backend))
-            elif name is not None and self._texts[name].isdecimal():
-                named[int(self._texts[name])] = self._comm(self._texts[name], members, self._text(desc), info.backend)
+            if members and name is not None and (number := _counter(self._texts[name])) is not None:
+                named[number] = self._comm(self._texts[name], members, self._text(desc), info.backend)
         ids = sorted({status[0] for status in info.status} - set(known))
-        names = sorted(set(named) - set(anchors.values()))
-        fences = sorted(anchors.items())
-        if fences == sorted(fences, key=lambda pair: pair[1]):
-            bounds = [(-1, -1), *fences, (2**63, 2**63)]
-            for (id_low, name_low), (id_high, name_high) in pairwise(bounds):
-                ids_between = [i for i in ids if id_low < i < id_high]
-                names_between = [n for n in names if name_low < n < name_high]
-                if len(ids_between) == len(names_between):
-                    known.update(zip(ids_between, (named[n] for n in names_between), strict=True))
+        numbers = sorted(set(named) - set(anchors.values()))
+        for some_ids, some_numbers in _between(sorted(anchors.items()), ids, numbers):
+            if len(some_ids) == len(some_numbers):
+                known.update(zip(some_ids, (named[n] for n in some_numbers), strict=True))
         if not info.groups and not info.config and rank is not None:
             mine = [group for group in self._topology if rank in group[2]]
             for pg_id in ids:
@@ -436,11 +428,30 @@ class _Load:
         self._context.emit("coll_ops", frame)
 
 
-def _chunks(files: Sequence[EvidenceFile]) -> Iterable[list[EvidenceFile]]:
+def _counter(text: str) -> int | None:
+    """Return the number that a group is called, None where its name is a hash or a word."""
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 18 else None
+
+
+def _between(
+    anchors: Sequence[tuple[int, int]], ids: Sequence[int], numbers: Sequence[int]
+) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+    """Return the ids and numbers that lie between neighbouring anchors; nothing where the anchors do not both rise."""
+    if any(low >= high for (_, low), (_, high) in pairwise(anchors)):
+        return
+    bounds = [(-1, -1), *anchors, (2**63, 2**63)]
+    for (id_low, number_low), (id_high, number_high) in pairwise(bounds):
+        some_ids = ids[bisect_right(ids, id_low) : bisect_left(ids, id_high)]
+        yield some_ids, numbers[bisect_right(numbers, number_low) : bisect_left(numbers, number_high)]
+
+
+def _chunks(files: Sequence[EvidenceFile], ranks: dict[int, int | None]) -> Iterator[list[EvidenceFile]]:
+    """Split files that are in order of rank into chunks of bounded size; the files of one rank stay together."""
     chunk: list[EvidenceFile] = []
     size = 0
     for file in files:
-        if chunk and size + file.size_bytes > CHUNK_BYTES:
+        another = bool(chunk) and ranks[file.file_id] != ranks[chunk[-1].file_id]
+        if another and size + file.size_bytes > CHUNK_BYTES:
             yield chunk
             chunk, size = [], 0
         chunk.append(file)

@@ -218,12 +218,13 @@ def _mark_copies(files: Sequence[_File]) -> None:
     for group in same.values():
         # The longest path knows most of where it comes from.
         group.sort(key=lambda f: (-len(pieces(f.evidence.name)), f.evidence.name))
-        kept: list[tuple[list[str], _File]] = []
+        endings: dict[tuple[str, ...], _File] = {}
         for file in group:
-            parts = pieces(file.evidence.name)
-            original = next((other for longer, other in kept if longer[-len(parts) :] == parts), None)
+            parts = tuple(pieces(file.evidence.name))
+            original = endings.get(parts)
             if original is None:
-                kept.append((parts, file))
+                for start in range(len(parts)):
+                    endings.setdefault(parts[start:], file)
             else:
                 file.loader = None
                 file.problems.append(f"a copy of {original.evidence.name}, which is read")

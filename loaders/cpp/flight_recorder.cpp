@@ -1,48 +1,28 @@
 #include "flight_recorder.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <cerrno>
 #include <charconv>
 #include <cstring>
-#include <optional>
-#include <thread>
 #include <unordered_map>
 
 #include "json.h"
+#include "local_texts.h"
+#include "op_facts.h"
 #include "pickle.h"
 
 namespace mycroft {
 namespace {
 
-// Order of schema.OP_KINDS; a test compares.
-enum OpKind : std::uint8_t {
-  kAllReduce,
-  kAllGather,
-  kReduceScatter,
-  kSend,
-  kRecv,
-  kBroadcast,
-  kReduce,
-  kGather,
-  kScatter,
-  kAllToAll,
-  kBarrier,
-  kCoalesced,
-  kOther,
-};
-
-// Order of schema.OP_STATES.
-enum OpState : std::uint8_t { kScheduled, kStarted, kCompleted };
-
 // Years 1990 to 2200: a time outside is a damaged number, not a time.
 constexpr std::int64_t kFirstTime = 631'152'000'000'000'000;
 constexpr std::int64_t kLastTime = 7'258'118'400'000'000'000;
+
+// More groups than any job has: a dump that names more is made up.
+constexpr std::size_t kMaxGroups = 16'384;
+// Frames of a stack and bytes of a name that are kept.
+constexpr std::size_t kMaxFrames = 1024;
+constexpr std::size_t kMaxFrameText = 1000;
 
 // What one row costs in all columns together, and twice that while they grow.
 constexpr std::size_t kRowBytes = 400;
@@ -103,149 +83,10 @@ constexpr std::array kFields = {
     FieldName{"is_p2p", Field::kIsP2p},
 };
 
-// Bytes of one element by c10 name, 0 where unknown.
-unsigned dtype_bytes(std::string_view name) {
-  static const std::unordered_map<std::string_view, unsigned> kSizes = {
-      {"Float", 4},
-      {"Double", 8},
-      {"Half", 2},
-      {"BFloat16", 2},
-      {"Long", 8},
-      {"Int", 4},
-      {"Short", 2},
-      {"Char", 1},
-      {"Byte", 1},
-      {"Bool", 1},
-      {"ComplexHalf", 4},
-      {"ComplexFloat", 8},
-      {"ComplexDouble", 16},
-      {"UInt16", 2},
-      {"UInt32", 4},
-      {"UInt64", 8},
-      {"QInt8", 1},
-      {"QUInt8", 1},
-      {"QInt32", 4},
-      {"Float8_e5m2", 1},
-      {"Float8_e4m3fn", 1},
-      {"Float8_e5m2fnuz", 1},
-      {"Float8_e4m3fnuz", 1},
-      {"Float8_e8m0fnu", 1},
-      {"Float4_e2m1fn_x2", 1},
-  };
-  auto found = kSizes.find(name);
-  return found == kSizes.end() ? 0 : found->second;
-}
-
-bool starts_with_any(std::string_view text, std::initializer_list<std::string_view> prefixes) {
-  return std::any_of(prefixes.begin(), prefixes.end(),
-                     [&](std::string_view prefix) { return text.starts_with(prefix); });
-}
-
-// Kind of an operation by its name without the backend. Case and underscores differ between
-// releases and backends.
-std::uint8_t kind_of(std::string_view name) {
-  if (name == "coalesced") return kCoalesced;
-  if (name.ends_with("_coalesced") && std::all_of(name.begin(), name.end() - 10, [](char c) {
-        return c == '_' || (c >= 'A' && c <= 'Z');
-      })) {
-    return kCoalesced;  // the closing entry of a group of collectives, such as ALLGATHER_coalesced
-  }
-  std::string plain;
-  for (char c : name) {
-    if (c == ' ') break;
-    if (c != '_') plain += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-  }
-  std::string_view p = plain;
-  if (starts_with_any(p, {"allreducebarrier", "barrier", "monitoredbarrier"})) return kBarrier;
-  if (p.starts_with("allreduce")) return kAllReduce;
-  if (p.starts_with("allgather")) return kAllGather;
-  if (p.starts_with("reducescatter")) return kReduceScatter;
-  if (p.starts_with("alltoall")) return kAllToAll;
-  if (p.starts_with("broadcast")) return kBroadcast;
-  if (p.starts_with("reduce")) return kReduce;
-  if (p.starts_with("gather")) return kGather;
-  if (p.starts_with("scatter")) return kScatter;
-  if (p.starts_with("send")) return kSend;
-  if (p.starts_with("recv")) return kRecv;
-  return kOther;
-}
-
-std::uint32_t small_rank(std::string_view digits, std::size_t& used) {
-  std::uint32_t rank = kNull32;
-  auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), rank);
-  if (error != std::errc()) return kNull32;
-  used = static_cast<std::size_t>(end - digits.data());
-  return rank;
-}
-
-// "send 0->1" and "recv 1<-0": own rank first, both inside the group.
-void parse_p2p(std::string_view name, std::uint32_t& own, std::uint32_t& peer) {
-  std::size_t space = name.find(' ');
-  if (space == std::string_view::npos) return;
-  std::string_view rest = name.substr(space + 1);
-  std::size_t used = 0;
-  std::uint32_t first = small_rank(rest, used);
-  if (first == kNull32) return;
-  rest.remove_prefix(used);
-  if (!rest.starts_with("->") && !rest.starts_with("<-")) return;
-  rest.remove_prefix(2);
-  std::uint32_t second = small_rank(rest, used);
-  if (second == kNull32) return;
-  own = first;
-  peer = second;
-}
-
-// Texts and stacks of one file, with codes of their own until the end: the shared pool is locked
-// once per file.
-class LocalTexts {
- public:
-  void clear() {
-    codes_.clear();
-    texts_.clear();
-    kept_.clear();
-    recent_.fill({});
-  }
-
-  std::uint32_t code(std::string_view text) {
-    // Picklers remember strings: the same text is mostly the same place in the input.
-    Recent& recent = recent_[(reinterpret_cast<std::uintptr_t>(text.data()) >> 1) % recent_.size()];
-    if (recent.text.data() == text.data() && recent.text.size() == text.size() && !text.empty()) {
-      return recent.code;
-    }
-    auto [place, added] = codes_.try_emplace(text, static_cast<std::uint32_t>(texts_.size()));
-    if (added) texts_.push_back(text);
-    recent = {text, place->second};
-    return place->second;
-  }
-
-  // Same for a text that is made here and would vanish.
-  std::uint32_t made(const std::string& text) {
-    auto known = codes_.find(text);
-    if (known != codes_.end()) return known->second;
-    kept_.push_back(text);
-    texts_.push_back(kept_.back());
-    auto added = static_cast<std::uint32_t>(texts_.size() - 1);
-    codes_.emplace(kept_.back(), added);
-    return added;
-  }
-
-  std::string_view text(std::uint32_t code) const { return texts_[code]; }
-  const std::vector<std::string_view>& all() const { return texts_; }
-
- private:
-  struct Recent {
-    std::string_view text;
-    std::uint32_t code = 0;
-  };
-  std::unordered_map<std::string_view, std::uint32_t> codes_;
-  std::vector<std::string_view> texts_;
-  std::deque<std::string> kept_;
-  std::array<Recent, 256> recent_;
-};
-
 class DumpReader {
  public:
-  DumpReader(std::uint32_t file, Document& doc, Pool& pool) : file_(file), doc_(doc), pool_(pool) {}
+  DumpReader(std::uint32_t file, Document& doc, Pool& pool)
+      : file_(file), doc_(doc), pool_(pool), texts_(doc) {}
 
   Dump read(std::string_view input) {
     try {
@@ -311,6 +152,7 @@ class DumpReader {
     // grows with the file.
     ReadLimits limits;
     limits.memory = std::min(limits.memory, (std::size_t{16} << 20) + 96 * input.size());
+    limits.output = (std::size_t{32} << 20) + 16 * input.size();
     doc_.clear(limits);
     return is_json ? read_json(input.substr(input.size() - json.size()), doc_)
                    : read_pickle(input, doc_);
@@ -399,6 +241,7 @@ class DumpReader {
   void config(const Value& value) {
     if (value.kind != Kind::kDict) return drop("pg_config that is no dict");
     doc_.each_pair(value, [&](const Value& key, const Value& group) {
+      if (info_.config.size() >= kMaxGroups) return drop("pg_config beyond 16,384 groups");
       GroupConfig found;
       if (key.is_int()) found.group.pg_id = key.as.i;
       if (key.is_text()) found.group.name = texts_.code(key.str());
@@ -442,6 +285,7 @@ class DumpReader {
   void status(const Value& value) {
     if (value.kind != Kind::kDict) return drop("pg_status that is no dict");
     doc_.each_pair(value, [&](const Value& key, const Value& group) {
+      if (info_.status.size() >= kMaxGroups) return drop("pg_status beyond 16,384 groups");
       GroupStatus found;
       found.pg_id = number(key, "pg_status key");
       if (group.kind != Kind::kDict || found.pg_id == kNull64) return drop("unusable pg_status");
@@ -711,7 +555,9 @@ class DumpReader {
     }
     if (container_code_[value.length] != kNoCode) return container_code_[value.length];
     frame_key_.clear();
+    std::size_t depth = 0;
     doc_.each(value, [&](const Value& frame) {
+      if (++depth > kMaxFrames) return;
       Value name, file, line;
       if (frame.kind == Kind::kDict) {
         doc_.each_pair(frame, [&](const Value& k, const Value& v) {
@@ -728,6 +574,7 @@ class DumpReader {
                                 static_cast<std::uint32_t>(at >> 32)};
       frame_key_.append(reinterpret_cast<const char*>(parts), sizeof(parts));
     });
+    if (depth > kMaxFrames) drop("frames beyond the 1,024th of a stack");
     if (frame_key_.empty()) return kNoCode;
     auto [place, added] =
         stack_codes_.try_emplace(frame_key_, static_cast<std::uint32_t>(stacks_.size()));
@@ -741,15 +588,16 @@ class DumpReader {
       std::uint32_t parts[4];
       std::memcpy(parts, key.data() + i, sizeof(parts));
       auto text = [&](std::uint32_t code) {
-        return code == kNoCode ? std::string_view("?") : texts_.text(code);
+        return code == kNoCode ? std::string_view("?") : texts_.text(code).substr(0, kMaxFrameText);
       };
       std::string made(text(parts[0]));
       made += " (";
       made += text(parts[1]);
       made += ":";
       append(made, static_cast<std::int64_t>(std::uint64_t{parts[3]} << 32 | parts[2]));
-      doc_.charge(made.size(), 0);
-      out.push_back(texts_.made(made + ")"));
+      made += ")";
+      doc_.charge_output(made.size());
+      out.push_back(texts_.made(made));
     }
     return out;
   }
@@ -785,12 +633,17 @@ class DumpReader {
     key.append(reinterpret_cast<const char*>(&name.desc), sizeof(name.desc));
     auto [place, added] =
         group_codes_.try_emplace(key, static_cast<std::uint32_t>(info_.groups.size()));
-    if (added) info_.groups.push_back(name);
+    if (added) {
+      doc_.charge(sizeof(GroupName) + kRowBytes, 0);
+      info_.groups.push_back(name);
+    }
     last_groups_[next_group_++ % last_groups_.size()] = place->second;
     return place->second;
   }
 
   void row(const Entry& e, std::uint32_t line) {
+    std::uint32_t of_group = group(e);
+    if (of_group >= kMaxGroups) return drop("entry of a group beyond 16,384 groups");
     const NameFacts& name = facts(e.name);
     if (info_.backend.empty() && !name.backend.empty()) {
       info_.backend = clean_utf8(name.backend.substr(0, 64));
@@ -813,7 +666,7 @@ class DumpReader {
     out_.in_numel.push_back(in_numel);
     out_.out_numel.push_back(out_numel);
     out_.file.push_back(file_);
-    out_.group.push_back(group(e));
+    out_.group.push_back(of_group);
     out_.line.push_back(line);
     out_.op_name.push_back(name.op_name);
     out_.stack.push_back(e.stack);
@@ -834,6 +687,11 @@ class DumpReader {
     out_.is_p2p.push_back(p2p ? 1 : 0);
     out_.coalesced.push_back(0);
     doc_.charge(kRowBytes, 0);
+    // Every row may end up with the whole text of its sizes, also where all share one list.
+    for (std::uint32_t code : {name.op_name, out_.in_sizes.back(), out_.out_sizes.back(),
+                               out_.dtype.back(), out_.out_dtype.back()}) {
+      if (code != kNoCode) doc_.charge_output(texts_.text(code).size());
+    }
     collective_seq_.push_back(e.seq);
     p2p_seq_.push_back(p2p_seq);
     ++info_.entries;
@@ -915,6 +773,7 @@ class DumpReader {
 
   // Replaces the codes of this file by those of the shared pool.
   void publish() {
+    if (info_.groups.size() > kMaxGroups) info_.groups.resize(kMaxGroups);
     std::vector<std::uint32_t> codes = pool_.texts(texts_.all());
     auto shared = [&](std::uint32_t& code) {
       if (code != kNoCode) code = codes[code];
@@ -965,65 +824,10 @@ class DumpReader {
   std::string scratch_, frame_key_;
 };
 
-// The whole file, or nothing with `error` set.
-std::string read_file(const std::string& path, std::size_t max_bytes, std::string& error) {
-  std::string content;
-  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  struct stat status{};
-  if (fd < 0 || ::fstat(fd, &status) != 0) {
-    error = std::string("cannot be opened: ") + std::strerror(errno);
-  } else if (!S_ISREG(status.st_mode)) {
-    error = "is not a regular file";
-  } else if (static_cast<std::size_t>(status.st_size) > max_bytes) {
-    error = "has " + std::to_string(status.st_size) + " bytes, more than the limit of " +
-            std::to_string(max_bytes) + " for one dump";
-  } else {
-    content.resize(static_cast<std::size_t>(status.st_size));
-    std::size_t have = 0;
-    while (have < content.size()) {
-      ssize_t got = ::read(fd, content.data() + have, content.size() - have);
-      if (got < 0 && errno == EINTR) continue;
-      if (got < 0) error = std::string("cannot be read: ") + std::strerror(errno);
-      if (got <= 0) break;
-      have += static_cast<std::size_t>(got);
-    }
-    content.resize(have);
-  }
-  if (fd >= 0) ::close(fd);
-  return content;
-}
-
 }  // namespace
 
 Dump read_dump(std::string_view input, std::uint32_t file_index, Document& doc, Pool& pool) {
   return DumpReader(file_index, doc, pool).read(input);
-}
-
-std::vector<Dump> read_dumps(const std::vector<std::string>& paths, unsigned threads,
-                             std::size_t max_bytes, Pool& pool) {
-  std::vector<Dump> dumps(paths.size());
-  std::atomic<std::size_t> next{0};
-  auto work = [&] {
-    Document doc;
-    for (std::size_t i = next++; i < paths.size(); i = next++) {
-      try {
-        std::string error;
-        std::string content = read_file(paths[i], max_bytes, error);
-        if (error.empty()) {
-          dumps[i] = read_dump(content, static_cast<std::uint32_t>(i), doc, pool);
-        } else {
-          dumps[i].info.error = error;
-        }
-      } catch (const std::bad_alloc&) {
-        dumps[i].info.error = "does not fit into memory";
-      }
-    }
-  };
-  std::vector<std::thread> helpers;
-  for (unsigned i = 1; i < threads && i < paths.size(); ++i) helpers.emplace_back(work);
-  work();
-  for (std::thread& helper : helpers) helper.join();
-  return dumps;
 }
 
 }  // namespace mycroft

@@ -70,9 +70,4 @@ struct Dump {
 // DumpInfo::error. `doc` is scratch space of the calling thread.
 Dump read_dump(std::string_view input, std::uint32_t file_index, Document& doc, Pool& pool);
 
-// Reads files with `threads` threads, in any order; the result is in the order given. Files above
-// `max_bytes` and unreadable ones are refused in their DumpInfo.
-std::vector<Dump> read_dumps(const std::vector<std::string>& paths, unsigned threads,
-                             std::size_t max_bytes, Pool& pool);
-
 }  // namespace mycroft

@@ -4,9 +4,9 @@
 
 #include <memory>
 
-#include "flight_recorder.h"
 #include "json_elements_py.h"
 #include "line_scanner_py.h"
+#include "read_dumps.h"
 
 namespace py = pybind11;
 using namespace mycroft;

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "flight_recorder.h"
+#include "read_dumps.h"
 
 int main(int argc, char** argv) {
   std::vector<std::string> paths(argv + 1, argv + argc);

@@ -21,6 +21,7 @@ void reset(std::vector<T>& pool) {
 void Document::clear(const ReadLimits& limits) {
   limits_ = limits;
   charged_ = 0;
+  output_ = 0;
   reset(values_);
   reset(segments_);
   reset(containers_);
@@ -33,6 +34,15 @@ void Document::charge(std::size_t bytes, std::size_t offset) {
     throw ReadError(ReadError::Code::kRefused, offset,
                     "needs more than " + std::to_string(limits_.memory >> 20) +
                         " MiB of memory, far more than a dump of this size should");
+  }
+}
+
+void Document::charge_output(std::size_t bytes) {
+  output_ += bytes;
+  if (output_ > limits_.output) {
+    throw ReadError(ReadError::Code::kRefused, 0,
+                    "its operations hold more than " + std::to_string(limits_.output >> 20) +
+                        " MiB of text, far more than a dump of this size should");
   }
 }
 

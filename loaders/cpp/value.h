@@ -92,9 +92,11 @@ struct Value {
 };
 static_assert(sizeof(Value) == 16);
 
-// How much one file may cost. `memory` bounds everything a Document holds, bytes.
+// How much one file may cost, bytes: `memory` bounds everything that is held while it is read,
+// `output` the text of all its rows together.
 struct ReadLimits {
   std::size_t memory = std::size_t{2} << 30;
+  std::size_t output = std::size_t{1} << 30;
   std::uint32_t depth = 64;
 };
 
@@ -160,6 +162,9 @@ class Document {
   // Counts memory that the parser itself needs against the limit.
   void charge(std::size_t bytes, std::size_t offset);
 
+  // Counts text of rows against its limit.
+  void charge_output(std::size_t bytes);
+
   const ReadLimits& limits() const { return limits_; }
 
  private:
@@ -179,6 +184,7 @@ class Document {
 
   ReadLimits limits_;
   std::size_t charged_ = 0;
+  std::size_t output_ = 0;
   std::vector<Value> values_;
   std::vector<Segment> segments_;
   std::vector<Container> containers_;

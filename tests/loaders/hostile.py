@@ -126,6 +126,51 @@ def bombs() -> dict[str, bytes]:
     }
 
 
+def shared_by_rows() -> dict[str, bytes]:
+    """Dumps whose rows share what is long, so that each row would be long when it is written out."""
+    name = text("profiling_name") + text("nccl:all_reduce")
+    entries = 100_000
+    long_sizes = b"](](" + b"K\x01" * 30_000 + b"ee"
+    row = b"}(" + name + text("input_sizes")
+    long_frame = b"}(" + text("name") + text("f" * 200_000) + b"u"
+    stacks = b"".join(b"}(" + name + text("frames") + b"](" + get(5) * (100 + i) + b"eu" for i in range(2000))
+    head = PROTO + b"}(" + text("version") + text("2.10")
+    groups = b"".join(text(str(i)) + b"}(" + text("ranks") + text(f"[{i}]") + b"u" for i in range(200_000))
+    every = b"".join(
+        b"}("
+        + name
+        + text("pg_id")
+        + b"J"
+        + struct.pack("<i", i)
+        + text("process_group")
+        + text(str(i))
+        + text("d")
+        + b"\x86u"
+        for i in range(150_000)
+    )
+    return {
+        "long sizes in every row": head
+        + text("entries")
+        + b"]("
+        + row
+        + long_sizes
+        + put(5)
+        + b"u"
+        + (row + get(5) + b"u") * entries
+        + b"eu.",
+        "long frame in every stack": head
+        + text("junk")
+        + long_frame
+        + put(5)
+        + text("entries")
+        + b"]("
+        + stacks
+        + b"eu.",
+        "two hundred thousand groups": head + text("pg_config") + b"}(" + groups + b"u" + text("entries") + b"]u.",
+        "a group for every entry": head + text("entries") + b"](" + every + b"eu.",
+    }
+
+
 def recursive() -> dict[str, bytes]:
     """Values that contain themselves."""
     return {

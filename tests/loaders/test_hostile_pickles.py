@@ -77,9 +77,12 @@ print(after - before, len(batch), info.error or info.damage or sum(info.dropped.
 """
 
 
-@pytest.mark.parametrize("name", hostile.bombs().keys())
+BOMBS = {**hostile.bombs(), **hostile.shared_by_rows()}
+
+
+@pytest.mark.parametrize("name", BOMBS.keys())
 def test_a_bomb_costs_no_more_than_memory_in_proportion_to_its_size(name: str, tmp_path: Path) -> None:
-    content = hostile.bombs()[name]
+    content = BOMBS[name]
     path = tmp_path / "bomb"
     path.write_bytes(content)
 
@@ -95,6 +98,39 @@ def test_a_bomb_costs_no_more_than_memory_in_proportion_to_its_size(name: str, t
     grown_kib = int(done.stdout.split()[0])
     assert grown_kib <= 64 * 1024 + 120 * len(content) // 1024
     assert "read" not in done.stdout.split()[2:], "a bomb was taken for a dump without a word"
+
+
+_MEASURE_LOAD = """
+import resource, sys
+from pathlib import Path
+from mycroft.loaders import load
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+summary = load([sys.argv[1]], Path(sys.argv[2]))
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(after - before, summary.rows["coll_ops"], len(summary.problems) + len(summary.unread))
+"""
+
+
+def test_a_folder_of_bombs_is_loaded_in_bounded_memory(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for rank, content in enumerate(BOMBS.values()):
+        (folder / f"trace_{rank}").write_bytes(content)
+    (folder / "trace_99").write_bytes(REAL.read_bytes())
+
+    done = subprocess.run(
+        [sys.executable, "-c", _MEASURE_LOAD, str(folder), str(tmp_path / "t.duckdb")],
+        capture_output=True,
+        text=True,
+        check=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CPU, (120, 120)),
+    )
+
+    grown_kib, rows, told = map(int, done.stdout.split())
+    assert rows >= 20
+    assert told >= len(BOMBS) - 1
+    assert grown_kib < 1 << 20
+    assert (tmp_path / "t.duckdb").stat().st_size < 64 << 20
 
 
 def test_a_real_dump_cut_at_every_byte_keeps_the_entries_before_the_cut() -> None:
