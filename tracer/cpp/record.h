@@ -178,10 +178,10 @@ struct StateRecord {
 };
 
 struct FlowRecord {
-  uint64_t word0;     // channel, flags: send, kind, foreign, partial, aborted
-  uint64_t end_ns;    // last chunk done
-  uint64_t comm_seq;  // as in StateRecord
-  uint32_t peer;
+  uint64_t word0;         // channel, flags: send, kind, foreign, partial, aborted
+  uint64_t end_ns;        // last chunk done
+  uint64_t comm_seq;      // as in StateRecord
+  uint32_t peer;          // as in StateRecord
   uint32_t slices;        // chunks done
   uint64_t bytes;         // low 48: bytes; high 16: low 16 bits of the flow id
   uint8_t durations[24];  // four 48-bit ns: send net_busy, net_max, peer_wait, peer_wait_max;
@@ -194,45 +194,44 @@ struct OpRecord {
   uint64_t comm_seq;  // as in StateRecord
   uint64_t kstart;    // low 48: ns from enq_ns to the first kernel start; byte 6: DataType, 7: Algo
   uint64_t end;       // low 48: ns from enq_ns to the end; byte 6: Proto, byte 7: OpState
-  uint64_t
-      bytes;  // low 48: count x size of the type, as passed; high 16: channels with kernel events
-  uint32_t peer;        // send/recv: the other rank; rooted collectives: the root
+  uint64_t bytes;     // low 48: as passed by the caller; high 16: channels with kernel events
+  uint32_t peer;      // send/recv: the other rank; rooted collectives: the root
   uint32_t source_seq;  // NCCL's own number (per function); send/recv: number on this rank
   uint32_t op_id;       // slot and generation of the operation
   uint32_t flows;       // flow halves seen under it
 };
 
 struct HeartbeatRecord {
-  uint64_t word0;
-  uint64_t ts_ns;
+  uint64_t word0;           // no flags
+  uint64_t ts_ns;           // tick of the sampler
   uint64_t comm_seq;        // of the last progress
   uint64_t oldest_open_ns;  // enqueue time of the oldest open operation; 0: none
   uint64_t progress_ns;     // latest enqueue, kernel start, counter move or completion; 0: none yet
-  uint32_t open_ops;
-  uint32_t open_flows;
-  uint32_t lost;     // records, flows and operations that could not be kept so far
-  uint32_t late_ms;  // longest delay of the sampler since the last heartbeat
-  uint64_t ticks;    // of the sampler so far
+  uint32_t open_ops;        // operations
+  uint32_t open_flows;      // flow halves, queued ones included
+  uint32_t lost;            // records, flows and operations that could not be kept so far
+  uint32_t late_ms;         // longest delay of the sampler since the last heartbeat
+  uint64_t ticks;           // of the sampler so far
 };
 
 struct GapRecord {
-  uint64_t word0;  // channel: GapReason
-  uint64_t ts_ns;
-  uint64_t since_ns;
-  uint64_t count;  // what was lost; 0: unknown
+  uint64_t word0;     // channel: GapReason
+  uint64_t ts_ns;     // when it was noticed
+  uint64_t since_ns;  // since when; 0: unknown
+  uint64_t count;     // what was lost; 0: unknown
   uint64_t reserved[4];
 };
 
 struct ForeignRecord {
-  uint64_t word0;  // channel, flags: send
-  uint64_t ts_ns;
+  uint64_t word0;    // channel, flags: send
+  uint64_t ts_ns;    // start
   uint64_t context;  // as the origin's plugin made it: see process entry `salt`
   uint64_t parent;   // the origin's handle of the operation
   uint32_t pid;      // of the origin
   uint32_t rank;     // of the origin in its communicator
-  uint32_t peer;
-  uint32_t total;
-  uint32_t flow_id;
+  uint32_t peer;     // the other side
+  uint32_t total;    // chunks
+  uint32_t flow_id;  // as in the state and flow records
   uint32_t reserved0;
   uint64_t reserved1;
 };
@@ -251,7 +250,7 @@ static_assert(sizeof(ForeignRecord) == kRecordBytes);
 // communicator's number.
 
 struct ProcessEntry {
-  uint64_t word0;
+  uint64_t word0;          // change count, type 1
   uint64_t started_ns;     // UTC, when the trace was opened
   uint64_t proc_start;     // start time of the process, clock ticks since boot (/proc/<pid>/stat)
   uint64_t salt;           // random, part of every context this process hands to NCCL
@@ -271,20 +270,20 @@ struct ProcessEntry {
 };
 
 struct CommunicatorEntry {
-  uint64_t word0;
-  uint64_t hash;  // NCCL's commHash or commId, equal on all ranks; 0: not known yet
-  uint64_t opened_ns;
+  uint64_t word0;      // change count, type 2, number
+  uint64_t hash;       // NCCL's commHash or commId, equal on all ranks; 0: not known yet
+  uint64_t opened_ns;  // UTC
   uint64_t closed_ns;  // 0: alive
   uint32_t rank;       // inside the communicator
-  uint32_t size;
-  uint32_t nodes;
-  uint32_t abi;  // NCCL profiler ABI, 1-7; 0: not NCCL
+  uint32_t size;       // members
+  uint32_t nodes;      // hosts
+  uint32_t abi;        // NCCL profiler ABI, 1-7; 0: not NCCL
   // Live words: written at every start of an operation, readable after a kill.
   uint64_t last_seq;     // newest collective started, + 1; 0: none
   uint64_t last_enq_ns;  // its time
   uint64_t p2p_started;  // send/recv started so far
-  char name[128];
-  char backend[16];
+  char name[128];        // text
+  char backend[16];      // nccl, python, ...
   uint64_t reserved[5];
 };
 
@@ -298,28 +297,28 @@ constexpr uint64_t entry_word0(uint32_t change, EntryType type, uint16_t number)
 enum class FileState : uint32_t { open = 1, closed = 2 };
 
 struct FileHeader {
-  char magic[8];
-  uint32_t version;
-  uint32_t header_bytes;
-  uint32_t record_bytes;
-  uint32_t entry_bytes;
-  uint32_t directory_entries;
-  uint32_t clock;  // 1: cycle counter, 2: system clock
-  uint64_t directory_offset;
-  uint64_t ring_offset;
-  uint64_t ring_records;
-  uint64_t created_ns;
-  char writer[56];
+  char magic[8];               // MYCROFTR, written last
+  uint32_t version;            // of the layout: 1
+  uint32_t header_bytes;       // 4096
+  uint32_t record_bytes;       // 64
+  uint32_t entry_bytes;        // 256
+  uint32_t directory_entries;  // 1024
+  uint32_t clock;              // 1: cycle counter, 2: system clock
+  uint64_t directory_offset;   // 4096
+  uint64_t ring_offset;        // 266240
+  uint64_t ring_records;       // slots of the ring
+  uint64_t created_ns;         // UTC
+  char writer[56];             // program and version that wrote it, text
   // Own cache lines: written by every recording thread, and by the sampler.
   alignas(64) uint64_t head;   // records reserved so far
   uint64_t lost;               // records dropped because their slot was busy
   alignas(64) uint64_t ticks;  // of the sampler; odd while a tick is being written
   uint64_t tick_ns;            // time of the last one
-  uint32_t state;              // FileState
-  uint32_t interval_ms;
-  uint32_t enabled;
-  uint32_t events;  // activation mask asked for
-  uint64_t closed_ns;
+  uint32_t state;              // 1 open, 2 closed in order
+  uint32_t interval_ms;        // of the sampler
+  uint32_t enabled;            // 0: switched off
+  uint32_t events;             // bits: 0 coll, 1 p2p, 2 proxy, 3 kernel
+  uint64_t closed_ns;          // 0: not closed
 };
 static_assert(sizeof(FileHeader) <= kHeaderBytes);
 static_assert(offsetof(FileHeader, head) == 128);

@@ -1,5 +1,5 @@
-// mycroft_fuzz_decoder: feeds the reader damaged traces. It may refuse or count, never crash, hang or read past
-// the end; run it under sanitizers.
+// mycroft_fuzz_decoder: feeds the reader damaged traces. It may refuse or count, never crash, hang
+// or read past the end; run it under sanitizers.
 //
 //   mycroft_fuzz_decoder SEED ROUNDS FOLDER
 #include <fcntl.h>
@@ -64,7 +64,7 @@ std::vector<uint8_t> make_trace(const char* folder) {
     }
   }
   const int fd = open(path.c_str(), O_RDONLY);
-  struct stat st {};
+  struct stat st{};
   std::vector<uint8_t> bytes;
   if (fd >= 0 && fstat(fd, &st) == 0) {
     bytes.resize(static_cast<size_t>(st.st_size));
@@ -110,7 +110,8 @@ int main(int argc, char** argv) {
   const std::vector<uint8_t> base = make_trace(argv[3]);
   if (base.empty()) return 2;
   std::vector<uint8_t> bytes = base;
-  const size_t written = kHeaderBytes + size_t{kDirectoryEntries} * kEntryBytes + 1200 * kRecordBytes;
+  const size_t written =
+      kHeaderBytes + size_t{kDirectoryEntries} * kEntryBytes + 1200 * kRecordBytes;
   uint64_t refused = 0, read = 0, sum = 0;
   for (int round = 0; round < rounds; ++round) {
     std::vector<size_t> changed;
@@ -122,8 +123,14 @@ int main(int argc, char** argv) {
     const auto poke64 = [&](size_t at, uint64_t value) {
       for (size_t i = 0; i < 8; ++i) poke(at + i, static_cast<uint8_t>(value >> (8 * i)));
     };
-    const uint64_t odd[] = {0, 1, ~uint64_t{0}, uint64_t{1} << 63, uint64_t{1} << 40,
-                            random(), bytes.size(), 0x00FF00FF00FF00FFu};
+    const uint64_t odd[] = {0,
+                            1,
+                            ~uint64_t{0},
+                            uint64_t{1} << 63,
+                            uint64_t{1} << 40,
+                            random(),
+                            bytes.size(),
+                            0x00FF00FF00FF00FFu};
     const int pokes = 1 + static_cast<int>(random() % 8);
     for (int i = 0; i < pokes; ++i) {
       switch (random() % 5) {

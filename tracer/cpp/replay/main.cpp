@@ -32,7 +32,8 @@ int play_rank(const Scenario& scenario, const std::string& plugin, int abi,
   setenv("WORLD_SIZE", std::to_string(scenario.ranks).c_str(), 1);
   setenv("LOCAL_RANK", std::to_string(rank).c_str(), 1);
   setenv("LOCAL_WORLD_SIZE", std::to_string(scenario.ranks).c_str(), 1);
-  setenv("MYCROFT_DIR", directory.c_str(), 1);
+  const char* traces = getenv("REPLAY_TRACES");  // elsewhere than the truths
+  setenv("MYCROFT_DIR", traces != nullptr ? traces : directory.c_str(), 1);
   setenv("MYCROFT_INTERVAL_MS", "1", 0);
   setenv("MYCROFT_RING_MB", "4", 0);
   setenv("MYCROFT_CONTROL", (directory + "/control-" + std::to_string(rank)).c_str(), 0);

@@ -1,9 +1,11 @@
-// mycroft_ring_stress: many writers and a reader on a small ring; every record that the reader returns must be whole.
+// mycroft_ring_stress: many writers and a reader on a small ring; every record that the reader
+// returns must be whole.
 //
 //   mycroft_ring_stress FOLDER WRITERS RECORDS     checks and exits
 //   mycroft_ring_stress FOLDER WRITERS forever     prints the path and writes until it is killed
 //
-// A record is whole if `since` follows from `count`: both are chosen by its writer, in different words.
+// A record is whole if `since` follows from `count`: both are chosen by its writer, in different
+// words.
 #include <unistd.h>
 
 #include <atomic>
@@ -97,7 +99,8 @@ int main(int argc, char** argv) {
                  static_cast<unsigned long long>(since), static_cast<unsigned long long>(all));
     return 1;
   }
-  // A writer that was descheduled in the middle of a record for a whole lap: its slot is left alone.
+  // A writer that was descheduled in the middle of a record for a whole lap: its slot is left
+  // alone.
   const uint64_t lost = ring.lost();
   uint64_t* slot = file.ring() + (ring.head() % slots) * (kRecordBytes / 8);
   slot[0] = record_word0(ring.head() - slots, RecordType::busy, 0, 0);

@@ -42,6 +42,8 @@ Job::Job(const Config& config)
   }
   enq_.resize(n);
   kstart_.resize(n);
+  tp_seq_.assign(c.pp, 0);
+  ep_seq_.assign(c.pp, 0);
   next_checkpoint_ = c.checkpoint_every_s * kS * events_.uniform(0.6, 1.4);
   next_evaluation_ = 60 + events_.next() % 50;
   make_schedule();
@@ -198,7 +200,7 @@ void Job::compute(const Step& step) {
     }
     if (c.rows) {
       for (uint32_t i = 0; i < size; ++i) {
-        recorder_.op(base + i, kTpComm, tp_seq_ + 0, Op::all_reduce, enq[i], kstart[i], t_[base + i], kSliceBytes * 16,
+        recorder_.op(base + i, kTpComm, tp_seq_[step.stage], Op::all_reduce, enq[i], kstart[i], t_[base + i], kSliceBytes * 16,
                      static_cast<uint8_t>(c.channels), 0, -1, horizon_);
       }
     }
@@ -211,7 +213,7 @@ void Job::compute(const Step& step) {
   }
   auto& ready = step.forward ? forward_ready_ : backward_ready_;
   std::copy_n(t_.begin() + base, size, ready.begin() + static_cast<std::ptrdiff_t>(place));
-  ++tp_seq_;
+  ++tp_seq_[step.stage];
 }
 
 // The next or previous stage's tensor: eight slices on one channel, all of them filled when it was sent.
@@ -341,12 +343,12 @@ void Job::experts(uint32_t stage, Time* kstart) {
             const Time flushed = arrived + c.flush_ns * broken_.flush(r, done[from]);
             const auto out_channel = static_cast<uint8_t>((o + c.ep - m) % c.ep % c.channels);
             const auto in_channel = static_cast<uint8_t>((m + c.ep - o) % c.ep % c.channels);
-            recorder_.flow({r, kEpComm, ep_seq_, Op::all_to_all, out_channel, true, o, kSliceBytes},
+            recorder_.flow({r, kEpComm, ep_seq_[stage], Op::all_to_all, out_channel, true, o, kSliceBytes},
                            {nullptr, &filled, &tx[to], &done[to], 1, 1, enq[m], kPairSlots}, horizon_);
-            recorder_.flow({r, kEpComm, ep_seq_, Op::all_to_all, in_channel, false, o, kSliceBytes},
+            recorder_.flow({r, kEpComm, ep_seq_[stage], Op::all_to_all, in_channel, false, o, kSliceBytes},
                            {&post, &flushed, &arrived, &got[from], 1, 1, enq[m], kPairSlots}, horizon_);
           }
-          recorder_.op(r, kEpComm, ep_seq_, Op::all_to_all, enq[m], begin[m], end, kSliceBytes,
+          recorder_.op(r, kEpComm, ep_seq_[stage], Op::all_to_all, enq[m], begin[m], end, kSliceBytes,
                        static_cast<uint8_t>(c.channels), 2 * (c.ep - 1), -1, horizon_);
         }
         enq_[local(m)] = end + c.host_ns;
@@ -354,7 +356,7 @@ void Job::experts(uint32_t stage, Time* kstart) {
       }
     }
   }
-  ++ep_seq_;
+  ++ep_seq_[stage];
   counts_.rank_operations += block();
   counts_.slices += size_t{block()} * (c.ep - 1);
 }

@@ -71,7 +71,8 @@ class Job {
   std::vector<Time> enq_, kstart_, scratch_;
   RingTimes ring_;
   TreeTimes tree_;
-  uint64_t tp_seq_ = 0, dp_seq_ = 0, ep_seq_ = 0, number_ = 0;
+  std::vector<uint64_t> tp_seq_, ep_seq_;  // of each stage
+  uint64_t dp_seq_ = 0, number_ = 0;
   Time next_checkpoint_ = 0;
   uint64_t next_evaluation_ = 80;
 };
