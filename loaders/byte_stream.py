@@ -63,8 +63,15 @@ def _inflated(stream: BinaryIO, first: bytes, report: LoadReport) -> Iterator[by
 
 def lines(path: Path, report: LoadReport, *, max_line: int = 16 << 20) -> Iterator[tuple[int, bytes]]:
     """Yield line number (from 1) and line without its end; a line over `max_line` bytes is counted and passed over."""
+    return split_lines(pieces(path, report), report, max_line=max_line)
+
+
+def split_lines(
+    source: Iterator[bytes], report: LoadReport, *, max_line: int = 16 << 20
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the lines of pieces as `lines` does those of a file."""
     number, held, skipping = 0, b"", False
-    for piece in pieces(path, report):
+    for piece in source:
         parts = (held + piece).split(b"\n")
         held = parts.pop()
         for part in parts:

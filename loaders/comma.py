@@ -15,10 +15,12 @@ import msgspec
 from mycroft.loaders import json_values as jv
 from mycroft.loaders import profiled_ops
 from mycroft.loaders.base import EvidenceFile, LoadContext, LoadReport
-from mycroft.loaders.byte_stream import lines
+from mycroft.loaders.byte_stream import split_lines
 from mycroft.loaders.comm_ranks import CommRanks
 from mycroft.loaders.profiled_ops import ProfiledOp
+from mycroft.loaders.wrapped_json import plain_head, plain_pieces
 
+_WORDS: Final = (b'"comm_hash"',)
 _DECODER: Final = msgspec.json.Decoder(dict[str, Any])
 _HOST: Final = re.compile(r"([A-Za-z][\w.]*(?:-[\w.]+)*?)[-_.](?:pid)?(\d{2,})\b")
 _MAX_OPS: Final = 2_000_000
@@ -34,7 +36,7 @@ class CommaLoader:
 
     def sniff(self, file: EvidenceFile) -> bool:
         """Look for the record's own words."""
-        head = file.head
+        head = plain_head(file)
         return b'"comm_hash"' in head and b'"cat"' in head and (b'"COLL"' in head or b'"P2P"' in head)
 
     def load(self, files: Sequence[EvidenceFile], context: LoadContext) -> list[LoadReport]:
@@ -43,7 +45,7 @@ class CommaLoader:
         reports = {file.file_id: LoadReport(file.file_id, self.name) for file in files}
         for file in files:
             report = reports[file.file_id]
-            for number, line in lines(file.path, report):
+            for number, line in split_lines(plain_pieces(file, report, _WORDS), report):
                 text = line.strip().rstrip(b",")
                 if text in (b"", b"[", b"]"):
                     continue

@@ -15,12 +15,14 @@ import msgspec
 
 from mycroft.loaders import json_values as jv
 from mycroft.loaders.base import EvidenceFile, LoadContext, LoadReport
-from mycroft.loaders.byte_stream import lines
+from mycroft.loaders.byte_stream import split_lines
 from mycroft.loaders.comm_ranks import CommRanks, hash_name
 from mycroft.loaders.op_names import op_kind
 from mycroft.loaders.prometheus import Sample, samples
 from mycroft.loaders.rows import RowBuffer, clip
+from mycroft.loaders.wrapped_json import plain_head, plain_pieces
 
+_WORDS: Final = (b'"coll_perf"', b'"p2p_perf"', b'"inspector_output_format_version"')
 _DECODER: Final = msgspec.json.Decoder(dict[str, Any])
 _KNOWN_TOP: Final = {"header", "metadata", "coll_perf", "p2p_perf"}
 _KNOWN: Final = {
@@ -42,7 +44,8 @@ class InspectorLoader:
 
     def sniff(self, file: EvidenceFile) -> bool:
         """A record in the first bytes."""
-        return b'"coll_perf"' in file.head or b'"p2p_perf"' in file.head or b"inspector_output_format" in file.head
+        head = plain_head(file)
+        return any(word in head for word in _WORDS)
 
     def load(self, files: Sequence[EvidenceFile], context: LoadContext) -> list[LoadReport]:
         """Read twice: first who is who, then the records, so that every record knows its rank."""
@@ -175,7 +178,7 @@ def _process(meta: dict[str, Any]) -> tuple[str, int] | None:
 def _records(file: EvidenceFile, report: LoadReport | None) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield line number and record; the second reading counts what is broken."""
     scrap = report if report is not None else LoadReport(file.file_id, "inspector")
-    for number, line in lines(file.path, scrap):
+    for number, line in split_lines(plain_pieces(file, scrap, _WORDS), scrap):
         brace = line.find(b"{")
         if brace < 0:
             if line.strip():

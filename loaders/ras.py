@@ -23,11 +23,14 @@ import msgspec
 from mycroft.loaders import json_values as jv
 from mycroft.loaders._core import JsonElements
 from mycroft.loaders.base import EvidenceFile, LoadContext, LoadReport
-from mycroft.loaders.byte_stream import LineCount, pieces
+from mycroft.loaders.byte_stream import LineCount
 from mycroft.loaders.comm_ranks import CommRanks, hash_name
 from mycroft.loaders.op_names import op_kind
+from mycroft.loaders.ras_monitor import monitor_level
 from mycroft.loaders.rows import RowBuffer, clip
+from mycroft.loaders.wrapped_json import plain_head, plain_pieces
 
+_WORDS: Final = (b'"communicators"', b'"event"')
 _MAX_COMM: Final = 64 << 20
 NCCL_RESULTS: Final = {
     0: "success",
@@ -67,7 +70,7 @@ class RasJsonLoader:
 
     def sniff(self, file: EvidenceFile) -> bool:
         """Look for the names of the members."""
-        head = file.head
+        head = plain_head(file)
         if b'"communicators"' in head and (b'"nccl_version"' in head or b'"ranks_count"' in head):
             return True
         return b'"event"' in head and (b'"LIFECYCLE"' in head or b'"TRACE"' in head) and b'"group"' in head
@@ -151,7 +154,7 @@ def _items(file: EvidenceFile, report: LoadReport) -> Iterator[_Item]:
     capture = -1
     single: dict[str, Any] = {}
     began = line = 1
-    for piece in pieces(file.path, report):
+    for piece in plain_pieces(file, report, _WORDS):
         lines.feed(piece)
         for is_member, key, raw, offset in scanner.feed(piece):
             value, line = jv.decode(raw), lines.line(offset)
@@ -329,12 +332,3 @@ def _monitor(events: RowBuffer, context: LoadContext, item: _Item, file_id: int)
         file_id=file_id,
         line=item.line,
     )
-
-
-def monitor_level(event: str) -> str:
-    """Return how grave an event of RAS's monitor mode is."""
-    if event.endswith("DEAD"):
-        return "error"
-    if any(word in event for word in ("TIMEOUT", "STUCK", "UNRESPONSIVE", "DISCONNECTED", "RETRY")):
-        return "warning"
-    return "info"

@@ -10,7 +10,7 @@ import re
 from typing import Any, Final
 
 from mycroft.loaders.op_names import op_kind
-from mycroft.loaders.ras import monitor_level
+from mycroft.loaders.ras_monitor import monitor_level
 from mycroft.loaders.text.matcher import Line, Matcher
 from mycroft.loaders.text.reading import Reading
 from mycroft.loaders.text.scope import FileScope

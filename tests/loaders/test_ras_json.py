@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from mycroft.loaders.base import EvidenceFile
-from mycroft.loaders.ras import RasJsonLoader, monitor_level, time_of
+from mycroft.loaders.ras import RasJsonLoader, time_of
+from mycroft.loaders.ras_monitor import monitor_level
 from tests.loaders.sources import columns, dropped, load_with, problems
 from tests.loaders.text.recorder import Recorder
 
