@@ -27,6 +27,8 @@ class Thresholds:
     late_least_fraction: float = 0.6
     # its lateness in a step, as a share of the step: below this nobody would look into it,
     late_least_share: float = 0.1
+    # ... where only the calls show it: these scatter with everything that the host does;
+    late_least_share_of_calls: float = 0.15
     # at one operation, in multiples of the usual scatter between members,
     late_least_sigma: float = 4.0
     # ... and absolutely.

@@ -75,10 +75,26 @@ def _apply(case: Case, rules: Sequence[tuple[str, Rule]]) -> list[Suspicion]:
 
 def slow(case: Case, left: set[int]) -> Explained:
     """Nobody stands still, but a group is slow, or one rank is where lateness begins in most steps."""
-    found = slow_suspicions(case.facts, case.matched, case.limits)
-    return [
-        replace(s, claims=(*s.claims, *place_claims(case, s.ranks))) if s.rule == "late" else s for s in found
-    ], set()
+    found: list[Suspicion] = []
+    for item in slow_suspicions(case.facts, case.matched, case.limits):
+        if item.rule == "late" and item.one_of:
+            item = _who_works(case, item)
+        found.append(
+            replace(item, claims=(*item.claims, *place_claims(case, item.ranks))) if item.rule == "late" else item
+        )
+    return found, set()
+
+
+def _who_works(case: Case, item: Suspicion) -> Suspicion:
+    """Of ranks that are late together, name the one that is at work while the others wait, if the stacks show one."""
+    seen = [r for r in item.ranks if r in case.places]
+    working = tuple(r for r in seen if not case.places[r].waits)
+    if len(seen) < len(item.ranks) or len(working) != 1:
+        return item
+    doubt = ("medium", "told from the ranks that are late with it by the stacks of one moment")
+    claims = tuple(c for c in item.claims if c.ranks == working)
+    waiting = tuple(sorted({*item.waiting, *item.ranks} - set(working)))
+    return replace(item, ranks=working, claims=claims, one_of=False, doubts=(doubt,), waiting=waiting)
 
 
 RULES: Final[tuple[tuple[str, Rule], ...]] = (

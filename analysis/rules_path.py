@@ -134,7 +134,7 @@ def alone(case: Case, left: set[int]) -> Explained:
     extra: list[Claim] = []
     divergences = [d for d in find_divergences(case.facts, case.matched, ranks) if d.rank in ranks]
     extra += [_divergence_claim(case, d) for d in divergences[:2]]
-    if not extra and _swapped(case, list(meetings.values()), ranks):
+    if _swapped(case, list(meetings.values()), ranks):
         words = "two groups that are entered one after the other, by this rank in the opposite order"
         extra.append(Claim("dumps", "crossed_groups", ranks, "strong", words))
     return [

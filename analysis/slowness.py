@@ -34,8 +34,8 @@ class Lateness:
     rank: int
     steps: int
     """Steps looked at."""
-    origin_in: int
-    """Steps in which it was the first late one."""
+    late_in: int
+    """Steps in which it was late."""
     median_ns: int
     """Usual lateness at one operation."""
     share: float
@@ -43,6 +43,8 @@ class Lateness:
     comm: int
     seq: int
     since: int | None
+    shared: tuple[int, ...] = ()
+    """Ranks that share one lateness, this one among them; empty: it is late by itself."""
 
 
 def arrivals(facts: Facts, matched: Matched) -> pl.DataFrame:
@@ -118,6 +120,7 @@ def _without_clock_offsets(lags: pl.DataFrame) -> pl.DataFrame:
 def late_ranks(facts: Facts, matched: Matched, limits: Thresholds) -> tuple[Lateness, ...]:
     """Return the ranks at which lateness begins in most steps, the worst first."""
     lags = arrivals(facts, matched)
+    lags = lags.filter(pl.col("comm").is_in(_comparable(facts)))
     if lags.is_empty():
         return ()
     lags = _without_clock_offsets(lags)
@@ -125,9 +128,11 @@ def late_ranks(facts: Facts, matched: Matched, limits: Thresholds) -> tuple[Late
     lags = lags.with_columns(excess=pl.col("lag") - others.otherwise(pl.col("lag").median().over("comm", "seq")))
     kinds = {c: family(g.desc, g.kind) for c, g in facts.groups.items()}
     lags = lags.with_columns(family=pl.col("comm").replace_strict(kinds, return_dtype=pl.String))
-    usual = pl.col("excess").abs().median().over("family")
+    # Scatter, not size: what is the same in every step is lateness, what differs from step to step is noise.
+    off = (pl.col("excess") - pl.col("excess").median().over("comm", "rank")).abs()
+    scatter = 1.4826 * off.median().over("family")
     late = lags.filter(
-        (pl.col("excess") >= limits.late_least_ns) & (pl.col("excess") >= limits.late_least_sigma * usual)
+        (pl.col("excess") >= limits.late_least_ns) & (pl.col("excess") >= limits.late_least_sigma * scatter)
     )
     steps = _steps(facts, matched)
     if late.is_empty() or len(steps) < 4:
@@ -138,41 +143,88 @@ def late_ranks(facts: Facts, matched: Matched, limits: Thresholds) -> tuple[Late
         (pl.col("step") > 1) & (pl.col("step") < len(steps))
     )
     counted = len(steps) - 2
-    lengths = [b - a for a, b in pairwise(steps[1:])]
-    length = statistics.median(lengths)
+    length = statistics.median([b - a for a, b in pairwise(steps[1:])])
     if late.is_empty() or length <= 0:
         return ()
-    origins = (
-        late.sort("step", "t0", "excess", "rank", descending=[False, False, True, False])
-        .group_by("step", maintain_order=True)
-        .first()
+    return _origins(facts, late, counted, length, limits)
+
+
+def _comparable(facts: Facts) -> list[int]:
+    """Return the groups whose members do the same work, so that they should arrive together.
+
+    Stages of a pipeline reach an operation of all ranks at different times by design: such groups are used only in
+    jobs that have no others.
+    """
+    alike = [g.comm for g in facts.groups.values() if g.kind in ("tp", "dp", "ep", "cp") and len(g.members) > 1]
+    rest = [g.comm for g in facts.groups.values() if g.kind != "pp" and len(g.members) > 1]
+    return alike or rest
+
+
+def _origins(facts: Facts, late: pl.DataFrame, counted: int, length: float, limits: Thresholds) -> tuple[Lateness, ...]:
+    """Reduce the ranks that are late in most steps to those where it begins.
+
+    A rank is late by itself if it keeps members of its own group waiting that are late elsewhere because of it. Ranks
+    that are late only against other replicas share one lateness: a pipeline hands it on without a trace.
+    """
+    often = max(float(limits.late_least_steps), limits.late_least_fraction * counted)
+    per_rank = late.group_by("rank").agg(pl.col("step").n_unique().alias("steps")).filter(pl.col("steps") >= often)
+    usual = sorted(per_rank["rank"].to_list())
+    per_group = (
+        late.filter(pl.col("rank").is_in(usual))
+        .group_by("rank", "comm")
+        .agg(pl.col("step").n_unique().alias("steps"))
+        .filter(pl.col("steps") >= often)
+        .sort("rank", "comm")
     )
-    votes = Counter(origins["rank"].to_list())
+    own = sorted(
+        {
+            rank
+            for rank, comm in per_group.select("rank", "comm").iter_rows()
+            if facts.groups[comm].kind in ("tp", "cp") or set(facts.groups[comm].members) & set(usual) - {rank}
+        }
+    )
+    if len(usual) > 1 and len(own) > 1:
+        first = (
+            late.filter(pl.col("rank").is_in(own))
+            .sort("step", "t0", "excess", "rank", descending=[False, False, True, False])
+            .group_by("step", maintain_order=True)
+            .first()
+        )
+        votes = Counter(first["rank"].to_list())
+        own = sorted(r for r in own if votes[r] >= limits.late_least_fraction * first.height)
+    chosen = own or usual
+    shared: tuple[int, ...] = ()
+    if not own and any((d := facts.dumps.get(r)) is not None and not d.has_events for r in usual):
+        # The recorder keeps no send or receive: any stage of these pipelines may be the slow one.
+        chains = [g.members for g in facts.groups.values() if g.kind == "pp" and set(g.members) & set(usual)]
+        shared = tuple(sorted({*usual, *(r for chain in chains for r in chain)}))
     found: list[Lateness] = []
-    for rank, times in sorted(votes.items(), key=lambda v: (-v[1], v[0])):
-        if times < limits.late_least_steps or times < limits.late_least_fraction * counted:
-            continue
+    for rank in chosen:
         mine = late.filter(pl.col("rank") == rank)
-        per_step = mine.group_by("step").agg(pl.col("excess").max())["excess"]
+        # Within one group the members are together again after every operation, so its lateness adds up.
+        in_group = mine.group_by("step", "comm").agg(pl.col("excess").sum())
+        per_step = in_group.group_by("step").agg(pl.col("excess").max())["excess"]
         share = float(statistics.median(per_step.to_list())) / length
-        if share < limits.late_least_share:
+        timed = (dump := facts.dumps.get(rank)) is not None and dump.has_events
+        if share < (limits.late_least_share if timed else limits.late_least_share_of_calls):
             continue
-        first = mine.sort("step", "t0").row(0, named=True)
+        first_row = mine.sort("step", "t0").row(0, named=True)
         worst = mine.group_by("comm").len().sort("len", "comm", descending=[True, False]).row(0, named=True)
         shown = mine.filter(pl.col("comm") == worst["comm"]).sort("seq").row(-1, named=True)
         found.append(
             Lateness(
-                rank,
-                counted,
-                times,
-                int(statistics.median(mine["excess"].to_list())),
-                share,
-                shown["comm"],
-                shown["seq"],
-                first["t0"],
+                rank=rank,
+                steps=counted,
+                late_in=per_step.len(),
+                median_ns=int(statistics.median(mine["excess"].to_list())),
+                share=share,
+                comm=shown["comm"],
+                seq=shown["seq"],
+                since=first_row["t0"],
+                shared=shared if len(shared) > 1 else (),
             )
         )
-    return tuple(found)
+    return tuple(sorted(found, key=lambda item: (-item.share, item.rank)))
 
 
 def _steps(facts: Facts, matched: Matched) -> list[int]:
@@ -243,33 +295,50 @@ def slow_suspicions(facts: Facts, matched: Matched, limits: Thresholds) -> list[
         claim = Claim("dumps", "slow_operations", group.members, "strong", text, (ref,))
         found.append(Suspicion("slow_group", group.members, (claim,), comm=comm))
     late = [item for item in late_ranks(facts, matched, limits) if item.rank not in explained]
+    if late and late[0].shared:
+        found.append(_shared_suspicion(facts, late, limits))
+        return found
     for item in late[:LATE_SHOWN]:
         found.append(_late_suspicion(facts, item, waits_for_input(facts, matched, item.rank)))
     return found
 
 
-def _late_suspicion(facts: Facts, item: Lateness, input_reason: str) -> Suspicion:
+def _late_claim(facts: Facts, item: Lateness) -> Claim:
     text = (
-        f"rank {item.rank} is the first to be late in {item.origin_in} of {item.steps} steps, "
+        f"rank {item.rank} is late in {item.late_in} of {item.steps} steps, "
         f"usually by {item.median_ns / NS_PER_MS:.1f} ms, {item.share:.0%} of a step"
     )
     key = (("rank", item.rank), ("comm_id", item.comm), ("op_seq", item.seq))
     dump = facts.dumps.get(item.rank)
-    claim = Claim(
-        "dumps",
-        "late",
-        (item.rank,),
-        "strong",
-        text,
-        (Ref(text, dump.file if dump else None, None, "coll_ops", key),),
-        item.since,
-    )
-    waiting = tuple(r for r in facts.expected if r != item.rank)
-    claims = [claim]
+    ref = Ref(text, dump.file if dump else None, None, "coll_ops", key)
+    return Claim("dumps", "late", (item.rank,), "strong", text, (ref,), item.since)
+
+
+def _late_suspicion(facts: Facts, item: Lateness, input_reason: str) -> Suspicion:
+    claims = [_late_claim(facts, item)]
     if input_reason:
         claims.append(Claim("dumps", "late_input", (item.rank,), "strong", input_reason))
+    waiting = tuple(r for r in facts.expected if r != item.rank)
     return Suspicion(
         "late", (item.rank,), tuple(claims), comm=item.comm, waiting=waiting, since=item.since, op="operations"
+    )
+
+
+def _shared_suspicion(facts: Facts, late: Sequence[Lateness], limits: Thresholds) -> Suspicion:
+    ranks = late[0].shared
+    doubt = ("medium", "these ranks are late together, as the stages of a pipeline are: one of them holds up the rest")
+    first = min(late, key=lambda item: (item.since or 0, item.rank))
+    waiting = tuple(r for r in facts.expected if r not in ranks)
+    return Suspicion(
+        "late",
+        ranks,
+        tuple(_late_claim(facts, item) for item in late[: limits.most_candidates]),
+        one_of=True,
+        comm=first.comm,
+        waiting=waiting,
+        since=first.since,
+        op="operations",
+        doubts=(doubt,),
     )
 
 
