@@ -26,7 +26,7 @@ PY_SPY_THREAD: Final = re.compile(
 # Thread 7 (Thread 0x7f1ac8b3f740 (LWP 71) "python"):     Thread 1 (LWP 71):
 GDB_THREAD: Final = re.compile(
     r"^\s*Thread (?P<n>\d{1,6}) \((?:Thread (?P<id>0x[0-9a-fA-F]+) \()?LWP (?P<lwp>\d{1,10})\)?"
-    r"(?: \"?(?P<name>[^\"()]{1,64}?)\"?)?\)?.{0,80}?:?\s*$"
+    r'(?: "(?P<name>[^"]{1,64})")?[^"]{0,80}$'
 )
 # TID 71:     (eu-stack)
 _TID: Final = re.compile(r"^\s*TID (?P<lwp>\d{1,10})(?: \"(?P<name>[^\"]{1,64})\")?:?\s*$")
@@ -155,8 +155,7 @@ def _native(match: re.Match[str]) -> str:
     return f"{name} ({where})" if where else name
 
 
-_RANK_OPTION: Final = re.compile(r"(?:--(?:node[-_])?(?:global[-_])?rank[= ]|(?<![A-Z_])RANK=)(\d{1,7})\b")
-_LOCAL_OPTION: Final = re.compile(r"(?:--local[-_]rank[= ]|LOCAL_RANK=)(\d{1,5})\b")
+_RANK_OPTION: Final = re.compile(r"(?:(?<![\w-])--(?:global[-_])?rank[= ]|(?<![A-Z_])RANK=)(\d{1,7})\b")
 
 
 def rank_of_command(command: str | None) -> int | None:
@@ -164,10 +163,4 @@ def rank_of_command(command: str | None) -> int | None:
     if not command:
         return None
     match = _RANK_OPTION.search(command)
-    return int(match[1]) if match is not None and "node" not in match[0] else None
-
-
-def local_rank_of_command(command: str | None) -> int | None:
-    """Return the local rank that a command line names."""
-    match = _LOCAL_OPTION.search(command) if command else None
     return int(match[1]) if match is not None else None

@@ -14,6 +14,7 @@ import msgspec
 import polars as pl
 
 from mycroft.loaders.base import EvidenceFile, LoadContext, LoadReport
+from mycroft.loaders.frames import short_file
 from mycroft.loaders.rank_names import pieces
 from mycroft.loaders.schema import STACKS, polars_schema
 from mycroft.loaders.stack_text import (
@@ -26,7 +27,6 @@ from mycroft.loaders.stack_text import (
     rank_of_command,
 )
 from mycroft.loaders.text.blocks import BlockWriter
-from mycroft.loaders.frames import short_file
 from mycroft.loaders.text.lines import encoding_of
 from mycroft.loaders.text.paths import path_facts
 
@@ -215,8 +215,9 @@ def _from_json(text: str, file: EvidenceFile, report: LoadReport) -> list[Thread
         number = thread.os_thread_id if thread.os_thread_id is not None else thread.thread_id
         pid = thread.pid if thread.pid is not None and 0 <= thread.pid < 2**32 else None
         command: str | None = None
-        if isinstance(thread.process_info, dict):
-            value = cast("dict[str, object]", thread.process_info).get("command_line")
+        info = thread.process_info
+        if isinstance(info, dict):
+            value = cast("dict[str, object]", info).get("command_line")
             command = value if isinstance(value, str) else None
         found.append(
             Thread(

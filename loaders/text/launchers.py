@@ -212,6 +212,8 @@ def tasks_of(text: str) -> list[int]:
         if not first.isdigit() or len(first) > 7 or (last and (not last.isdigit() or len(last) > 7)):
             continue
         found += range(int(first), min(int(last or first), int(first) + _MAX_TASKS) + 1)
+        if len(found) >= _MAX_TASKS:
+            break
     return found[:_MAX_TASKS]
 
 

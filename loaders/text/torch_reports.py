@@ -8,6 +8,7 @@ that prints it, where known, in `peer_rank`. Log-format notes, sections 1.6 to 1
 from __future__ import annotations
 
 import re
+from itertools import islice
 from math import prod
 from typing import Final
 
@@ -94,14 +95,19 @@ def _desync_state(scope: FileScope, line: Line, match: re.Match[str]) -> None:
 
 
 _FINGERPRINT: Final = re.compile(
-    r"Rank (?P<r>\d+) is running (?:inconsistent )?collective: CollectiveFingerPrint\((?P<fp>.{0,2000}?)\)(?=\)|,|\.|$)"
+    r"Rank (?P<r>\d{1,9}) is running (?:inconsistent )?collective: CollectiveFingerPrint\((?P<fp>[^()]{0,2000})"
 )
+_MAX_FINGERPRINTS: Final = 8
 
 
 def _fingerprint(scope: FileScope, line: Line, match: re.Match[str]) -> None:
-    found = list(_FINGERPRINT.finditer(line.text, match.start()))[:4]
+    # The first match sees to the whole message: it speaks of both ranks.
+    if scope.memory.get("fingerprints") is line:
+        return
+    scope.memory["fingerprints"] = line
+    found = list(islice(_FINGERPRINT.finditer(line.text, match.start()), _MAX_FINGERPRINTS))
     ranks = [rank_number(one["r"]) for one in found]
-    for one, rank in zip(found, ranks, strict=True):
+    for at, (one, rank) in enumerate(zip(found, ranks, strict=True)):
         print_ = one["fp"]
         sequence = re.search(r"SequenceNumber=(\d+)", print_)
         op = re.search(r"OpType=(\w+)", print_)
@@ -109,7 +115,9 @@ def _fingerprint(scope: FileScope, line: Line, match: re.Match[str]) -> None:
         dtype = re.search(r"TensorDtypes=\[?(\w+)", print_)
         if rank is None or not scope.once(("fingerprint", rank, print_)):
             continue
-        others = [other for other in ranks if other is not None and other != rank]
+        # They stand in pairs: the one that prints, and the one that it was compared with.
+        partner = at + 1 if at % 2 == 0 else at - 1
+        other = ranks[partner] if partner < len(ranks) else None
         _spoken_of(
             scope,
             line,
@@ -121,7 +129,7 @@ def _fingerprint(scope: FileScope, line: Line, match: re.Match[str]) -> None:
             seq=number(sequence[1]) if sequence else None,
             in_numel=_elements(shape[1]) if shape else None,
             dtype=dtype[1] if dtype else None,
-            peer=str(others[0]) if others else None,
+            peer=str(other) if other is not None else None,
             text=line.text[match.start() :][:2000],
         )
 
