@@ -9,7 +9,7 @@ from typing import Final, Literal
 from mycroft.app.figures import svg
 from mycroft.app.pages import words
 
-State = Literal["finished", "open", "not_entered", "no_dump"]
+State = Literal["finished", "open", "coalesced", "not_entered", "no_dump"]
 
 LABEL_WIDTH: Final = 150
 NOTE_WIDTH: Final = 190
@@ -33,7 +33,7 @@ class Arrival:
     is_odd: bool = False
 
 
-_ORDER: Final = {"not_entered": 0, "no_dump": 1, "open": 2, "finished": 2}
+_ORDER: Final = {"not_entered": 0, "no_dump": 1, "open": 2, "coalesced": 2, "finished": 2}
 
 
 def ordered(arrivals: Sequence[Arrival]) -> list[Arrival]:
@@ -130,7 +130,7 @@ def _row(arrival: Arrival, y: float, first: int, span: float, rank_href: Callabl
         )
         shapes.append(svg.element("line", x1=x, y1=middle - 2, x2=x, y2=middle + 14, class_="arrival-start"))
         note = "first" if arrival.start_ns == first else f"+{words.duration(arrival.start_ns - first)}"
-        note += ", not finished" if arrival.state == "open" else ""
+        note += {"open": ", not finished", "coalesced": ", in a coalesced group"}.get(arrival.state, "")
         note += ", differs" if arrival.is_odd else ""
     shapes.append(svg.text(LABEL_WIDTH + PLOT_WIDTH + 10, y + 13, note, note_class))
     return svg.anchor(

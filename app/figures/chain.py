@@ -10,7 +10,7 @@ from mycroft.app.figures import svg
 BOX_WIDTH: Final = 108
 BOX_HEIGHT: Final = 46
 EDGE_WIDTH: Final = 166
-ROW_HEIGHT: Final = 92
+ROW_HEIGHT: Final = 104
 TOP: Final = 6
 MAX_LINKS: Final = 4
 """Links drawn in one row; the middle of a longer chain is folded, and the list beside the picture has all."""
@@ -75,7 +75,7 @@ def chain_svg(
     names = "; ".join(
         " waits for ".join([f"rank {row[0]['waiter']}", *(f"rank {step['blocker']}" for step in row)]) for row in drawn
     )
-    return svg.picture(widest + 2, y - ROW_HEIGHT + BOX_HEIGHT + 14, *parts, label=f"Chain of waiting: {names}")
+    return svg.picture(widest + 2, y - ROW_HEIGHT + BOX_HEIGHT + 32, *parts, label=f"Chain of waiting: {names}")
 
 
 def _row(
@@ -158,18 +158,17 @@ def _edge(x: float, y: float, step: Step, to_culprit: bool, op_href: Callable[[s
     above = svg.text(middle_x, middle_y - 11, svg.fit(named, EDGE_WIDTH - 16, 12), "chain-op", anchor="middle")
     if step.get("comm") and step.get("seq") is not None:
         above = svg.anchor(op_href(str(step["comm"]), int(step["seq"])), above)
+    lines = [(svg.fit(group, EDGE_WIDTH - 10, 11), "chain-group")] if group else []
+    reason = str(step.get("why") or "")
+    lines += [(line, "chain-why") for line in svg.wrap(reason, EDGE_WIDTH - 8, 11, lines=2 if group else 3)]
+    below = [
+        svg.text(middle_x, middle_y + 19 + 15 * n, line, kind, anchor="middle") for n, (line, kind) in enumerate(lines)
+    ]
     return svg.element(
         "g",
         *shapes,
         above,
-        svg.text(middle_x, middle_y + 19, svg.fit(group, EDGE_WIDTH - 10, 11), "chain-group", anchor="middle"),
-        svg.text(
-            middle_x,
-            middle_y + 37,
-            svg.fit(str(step.get("why") or ""), EDGE_WIDTH + 30, 11),
-            "chain-why",
-            anchor="middle",
-        ),
+        *below,
         svg.title(
             f"rank {step['waiter']} waits for rank {step['blocker']} in {named} of {group}: {step.get('why') or ''}"
         ),

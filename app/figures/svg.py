@@ -34,21 +34,34 @@ def text(x: float, y: float, content: str, class_: str, *, anchor: str = "start"
     return element("text", _value(content), x=x, y=y, class_=class_, text_anchor=anchor)
 
 
+def measure(content: str, font_px: float) -> float:
+    """Return about how wide a text is, in px, in the font of the dashboard: close enough to place labels."""
+    em = sum(0.72 if c.isupper() or c in "@%&mw_" else 0.34 if c in "il.,:;'|!ftj" else 0.59 for c in content)
+    return em * font_px
+
+
 def fit(content: str, width: float, font_px: float) -> str:
     """Return the text, its middle cut out where it would be wider than `width` px in the font of the dashboard."""
-
-    def measure(part: str) -> float:
-        # Mean advances of the font in em; close enough to keep a label inside its place.
-        return (
-            sum(0.72 if c.isupper() or c in "@%&mw_" else 0.34 if c in "il.,:;'|!ftj" else 0.59 for c in part) * font_px
-        )
-
-    if measure(content) <= width:
-        return content
-    kept = len(content) - 1
-    while kept > 1 and measure(content[: (kept + 1) // 2] + "…" + content[len(content) - kept // 2 :]) > width:
+    kept = len(content)
+    shown = content
+    while kept > 1 and measure(shown, font_px) > width:
         kept -= 1
-    return content[: (kept + 1) // 2] + "…" + content[len(content) - kept // 2 :]
+        shown = content[: (kept + 1) // 2] + "…" + content[len(content) - kept // 2 :]
+    return shown
+
+
+def wrap(content: str, width: float, font_px: float, *, lines: int) -> list[str]:
+    """Return the text in at most `lines` lines, broken between words; what is too long loses its middle."""
+    made: list[str] = []
+    words = content.split()
+    while words and len(made) < lines - 1:
+        line = words.pop(0)
+        while words and measure(f"{line} {words[0]}", font_px) <= width:
+            line += f" {words.pop(0)}"
+        made.append(line)
+    if words:
+        made.append(" ".join(words))
+    return [fit(line, width, font_px) for line in made]
 
 
 def title(content: str) -> str:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dash import html
 from dash.development.base_component import Component
 
-from mycroft.app.pages import diagnosis_view, ranks_grid
+from mycroft.app.figures import lateness_bars
+from mycroft.app.pages import diagnosis_view, ranks_grid, words
 from mycroft.app.pages.page import Page, PageContext
-from mycroft.app.pages.panel import empty, link, panel
+from mycroft.app.pages.panel import Child, empty, figure, link, panel
 from mycroft.app.pages.trace_page import TracePage, open_trace
-from mycroft.app.pages.verdict_band import Context, RankFacts
-from mycroft.app.reads import ranks, verdicts
+from mycroft.app.pages.verdict_band import Context, Finding, RankFacts
+from mycroft.app.reads import operations, ranks, verdicts
 from mycroft.app.reads.ranks import RankRow
 
 
@@ -29,6 +30,28 @@ def _device(row: RankRow) -> str | None:
     if row.gpu is not None:
         return f"GPU {row.gpu}"
     return None if row.local_rank is None else f"local rank {row.local_rank}"
+
+
+def _lateness_panel(page: TracePage, finding: Finding | None, rows: list[RankRow]) -> Child:
+    """Return who comes late, where that is what the finding is about and the trace has times; else None."""
+    comm = (finding.get("collective") or {}).get("comm") if finding and finding["status"] == "slow" else None
+    late = operations.lateness_by_rank(page.reader, comm) if comm else []
+    if not late:
+        return None
+    picture = lateness_bars.lateness_bars_svg(
+        late,
+        culprits=page.culprits,
+        hosts={row.rank: row.host for row in rows if row.host},
+        rank_href=page.links.rank,
+    )
+    rest = lateness_bars.left_out(late)
+    return panel(
+        "Who comes late",
+        figure(picture),
+        html.P(rest, className="muted") if rest else None,
+        note=f"arrival after the median of the group, {words.plural(max(row['ops'] for row in late), 'operation')} "
+        "· bar: median · line: to the 90 % quantile · each host's own clock",
+    )
 
 
 def layout(ctx: PageContext, trace: str, incident: str) -> Component:
@@ -59,6 +82,7 @@ def layout(ctx: PageContext, trace: str, incident: str) -> Component:
         page.verdict,
         finding,
         context_of(page, rows),
+        lateness=_lateness_panel(page, finding, rows),
         ranks_grid=ranks_grid.ranks_panel(rows, finding, page.links, title="Ranks by blame" if finding else "Ranks"),
     )
     name = "Diagnosis" if finding is None else f"Incident {finding['id']}"

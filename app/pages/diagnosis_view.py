@@ -42,7 +42,7 @@ def remarks(verdict: Verdict) -> list[Child]:
         said.append(words.shorten(gaps[0], 200))
     if not said:
         return []
-    more: list[Child] = [html.A(f"{len(gaps) - 1} more gaps", href="#quality")] if len(gaps) > 1 else []
+    more: list[Child] = [html.A(words.plural(len(gaps) - 1, "more gap"), href="#quality")] if len(gaps) > 1 else []
     return [[tag("missing", "nolog"), html.Span(" · ".join(said)), *more]]
 
 
@@ -188,10 +188,18 @@ def quality_panel(verdict: Verdict, context: Context) -> html.Section:
     return panel("Data quality", *children, id="quality")
 
 
-def view(verdict: Verdict, finding: Finding | None, context: Context, *, ranks_grid: Child = None) -> list[Child]:
+def view(
+    verdict: Verdict,
+    finding: Finding | None,
+    context: Context,
+    *,
+    ranks_grid: Child = None,
+    lateness: Child = None,
+) -> list[Child]:
     """Return the content of the page; `finding` None: the verdict has none, and the page says so in full.
 
-    `ranks_grid` is the table of ranks, made by the caller from the rows of the trace.
+    `ranks_grid` is the table of ranks and `lateness` the picture of who comes late, made by the caller from the rows
+    of the trace.
     """
     if finding is None:
         band = (
@@ -204,6 +212,7 @@ def view(verdict: Verdict, finding: Finding | None, context: Context, *, ranks_g
         findings_strip(verdict, context, finding["id"]),
         finding_band(finding, context, weakened=remarks(verdict)),
         chain_panel(finding, context),
+        lateness,
         html.Div(
             [
                 html.Div(

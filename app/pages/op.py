@@ -10,26 +10,38 @@ from dash import html
 from dash.development.base_component import Component
 
 from mycroft.app.figures import arrivals
-from mycroft.app.figures.arrivals import Arrival
 from mycroft.app.pages import words
 from mycroft.app.pages.grid import Col, grid
+from mycroft.app.pages.op_entries import (
+    Row,
+    arrival_text,
+    arrivals_of,
+    differences,
+    entry_state,
+    member_states,
+    sizes_text,
+    split_fields,
+    start_of,
+    usual,
+)
 from mycroft.app.pages.page import Page, PageContext
-from mycroft.app.pages.panel import Child, attributes, details, empty, facts, figure, link, panel, tag, unknown
+from mycroft.app.pages.panel import (
+    Child,
+    attributes,
+    details,
+    empty,
+    facts,
+    figure,
+    html_table,
+    link,
+    panel,
+    tag,
+    unknown,
+)
 from mycroft.app.pages.stack_view import frames_list
 from mycroft.app.pages.trace_page import TracePage, open_trace
 from mycroft.app.reads import operations
 
-Row = Mapping[str, Any]
-
-# What must be equal on every member of a collective.
-SIGNATURE: Final = (
-    ("kind", "operation"),
-    ("in_sizes", "sizes in"),
-    ("out_sizes", "sizes out"),
-    ("dtype", "type"),
-    ("root", "root"),
-    ("redop", "reduction"),
-)
 COLUMNS: Final = (
     Col("rank", "Rank", 84, numeric=True),
     Col("comm_rank", "In group", 92, numeric=True, help="Rank inside the group"),
@@ -46,99 +58,10 @@ COLUMNS: Final = (
 _STATES: Final = {
     "finished": ("finished", "done"),
     "open": ("entered, open", "wait"),
+    "coalesced": ("in a coalesced group", "neutral"),
     "not_entered": ("did not enter", "neutral"),
     "no_dump": ("no dump", "nolog"),
 }
-
-
-def is_finished(entry: Row) -> bool:
-    """Whether the source says that an entry ended."""
-    return entry["state"] == "completed" or entry["retired"]
-
-
-def usual(entries: Sequence[Row]) -> dict[str, Any]:
-    """Return the value that most entries have, of each field of `SIGNATURE`; a field without a majority is absent."""
-    found: dict[str, Any] = {}
-    for field, _ in SIGNATURE:
-        counts = Counter(entry[field] for entry in entries).most_common(2)
-        if len(counts) == 1 or (len(counts) == 2 and counts[0][1] > counts[1][1]):
-            found[field] = counts[0][0]
-    return found
-
-
-def differences(entry: Row, common: Mapping[str, Any]) -> list[str]:
-    """Return in what an entry is not like most."""
-    return [name for field, name in SIGNATURE if field in common and entry[field] != common[field]]
-
-
-def split_fields(entries: Sequence[Row]) -> list[str]:
-    """Return the fields in which entries differ and no value has a majority: nobody can be called the odd one."""
-    common = usual(entries)
-    return [name for field, name in SIGNATURE if field not in common and len({entry[field] for entry in entries}) > 1]
-
-
-def member_states(members: Sequence[Row], entries: Sequence[Row]) -> dict[int, arrivals.State]:
-    """Return what each member did with the operation. Without a dump nothing is known, whatever the others say."""
-    by_rank: dict[int, list[Row]] = {}
-    for entry in entries:
-        by_rank.setdefault(entry["rank"], []).append(entry)
-    found: dict[int, arrivals.State] = {}
-    for rank in [member["rank"] for member in members] + list(by_rank):
-        mine = by_rank.get(rank)
-        dumps = next((member["dumps"] for member in members if member["rank"] == rank), 1)
-        if mine:
-            found[rank] = "finished" if all(is_finished(entry) for entry in mine) else "open"
-        else:
-            found[rank] = "not_entered" if dumps else "no_dump"
-    return found
-
-
-def arrivals_of(
-    members: Sequence[Row], entries: Sequence[Row], culprits: Mapping[int, str], odd: frozenset[int]
-) -> list[Arrival]:
-    """Return the members as the picture shows them; of several entries of a rank, its first arrival and last end."""
-    hosts = {member["rank"]: member["host"] for member in members}
-    made: list[Arrival] = []
-    for rank, state in member_states(members, entries).items():
-        mine = [entry for entry in entries if entry["rank"] == rank]
-        starts = [t for entry in mine if (t := start_of(entry)) is not None]
-        ends = [t for entry in mine if (t := end_of(entry)) is not None]
-        made.append(
-            Arrival(
-                rank=rank,
-                host=hosts.get(rank),
-                state=state,
-                start_ns=min(starts, default=None),
-                end_ns=max(ends, default=None) if state == "finished" else None,
-                is_culprit=rank in culprits,
-                is_odd=rank in odd,
-            )
-        )
-    return made
-
-
-def start_of(entry: Row) -> int | None:
-    """Return the arrival of an entry: its start, else its enqueue."""
-    return entry["start_ns"] if entry["start_ns"] is not None else entry["enq_ns"]
-
-
-def end_of(entry: Row) -> int | None:
-    """Return the end of an entry as far as it is known: measured, else when a poll saw it."""
-    start = start_of(entry)
-    if start is not None and entry["dur_ns"] is not None:
-        return start + entry["dur_ns"]
-    return entry["seen_end_ns"]
-
-
-def arrival_text(after_ns: int) -> str:
-    """Return how long after the first arrival another came."""
-    return "first" if after_ns == 0 else f"+{words.duration(after_ns)}"
-
-
-def _sizes(entry: Row) -> str:
-    left = entry["in_sizes"] or words.UNKNOWN
-    right = entry["out_sizes"]
-    return left if right is None or right == left else f"{left} → {right}"
 
 
 def table_rows(
@@ -158,12 +81,12 @@ def table_rows(
         made.append(
             {
                 "rank": entry["rank"],
-                "shown": "finished" if is_finished(entry) else "open",
+                "shown": entry_state(entry),
                 "order": (1, start if start is not None else -1, entry["rank"]),
                 "arrival": None if start is None or first is None else arrival_text(start - first),
                 "dur": words.duration(entry["dur_ns"]) if entry["dur_ns"] is not None else None,
                 "kind": entry["kind"],
-                "sizes": _sizes(entry),
+                "sizes": sizes_text(entry),
                 "dtype": entry["dtype"],
                 "peer": entry["peer"],
                 "peer_plain": True,
@@ -238,12 +161,32 @@ def layout(ctx: PageContext, trace: str, comm: str, seq: int) -> Component:
             ),
         )
         return page.frame("op", missing, crumbs=crumbs)
+    collective = [entry for entry in entries if not entry["is_p2p"]]
+    kinds = sorted({entry["kind"] for entry in collective or entries if entry["kind"]})
+    stack_ids = sorted({entry["stack_id"] for entry in entries if entry["stack_id"] is not None})
+    stacks = operations.frames_of(page.reader, stack_ids[:20])
+    return page.frame(
+        "op",
+        html.Div(
+            [
+                html.H1(f"{', '.join(kinds) or 'Operation'} {seq}"),
+                html.P(["of ", link(group["desc"] or comm, page.links.comm(comm)), f" · {comm}"]),
+                _neighbours(page, comm, group["comm_id"], seq),
+            ],
+            className="page-title",
+        ),
+        *(_collective_panels(page, group, members, collective) if collective else ()),
+        _pairs_panel(page, comm, operations.other_sides(page.reader, group["comm_id"], seq)),
+        _call_sites(entries, stacks),
+        crumbs=crumbs,
+    )
+
+
+def _collective_panels(page: TracePage, group: Row, members: Sequence[Row], entries: Sequence[Row]) -> list[Child]:
     states = member_states(members, entries)
-    common = usual(entries)
-    odd = frozenset(entry["rank"] for entry in entries if differences(entry, common))
+    odd = frozenset(entry["rank"] for entry in entries if differences(entry, usual(entries)))
     split = split_fields(entries)
     drawn = arrivals_of(members, entries, page.culprits, odd)
-    kinds = sorted({entry["kind"] for entry in entries if entry["kind"]})
     cut = max(0, len(drawn) - arrivals.MAX_ROWS)
     clocks = (
         "clocks of the hosts were put together"
@@ -260,19 +203,7 @@ def layout(ctx: PageContext, trace: str, comm: str, seq: int) -> Component:
         remark = html.P(
             [html.Strong("Differs: "), f"{words.named_ranks(sorted(odd))}, see the table."], className="line"
         )
-    stacks = operations.frames_of(
-        page.reader, sorted({e["stack_id"] for e in entries if e["stack_id"] is not None})[:20]
-    )
-    return page.frame(
-        "op",
-        html.Div(
-            [
-                html.H1(f"{', '.join(kinds) or 'Operation'} {seq}"),
-                html.P(["of ", link(group["desc"] or comm, page.links.comm(comm)), f" · {comm}"]),
-                _neighbours(page, comm, group["comm_id"], seq),
-            ],
-            className="page-title",
-        ),
+    return [
         panel("Members", facts(_summary(states, group["size"]), class_name="facts--wide"), remark),
         panel(
             "Order of arrival",
@@ -296,9 +227,44 @@ def layout(ctx: PageContext, trace: str, comm: str, seq: int) -> Component:
             note=words.plural(len(entries), "entry", "entries"),
             class_name="panel--flush",
         ),
-        _call_sites(entries, stacks),
-        crumbs=crumbs,
+    ]
+
+
+def _pairs_panel(page: TracePage, comm: str, pairs: Sequence[Row]) -> Child:
+    """Return the sends and receives with this number; None where there are none."""
+    if not pairs:
+        return None
+    rows: list[Child] = []
+    for pair in pairs:
+        verb = "sends to" if pair["kind"] == "send" else "receives from"
+        peer: Child = unknown() if pair["peer"] is None else link(f"rank {pair['peer']}", page.links.rank(pair["peer"]))
+        rows.append(
+            html.Tr(
+                [
+                    html.Td([link(f"rank {pair['rank']}", page.links.rank(pair["rank"])), f" {verb} ", peer]),
+                    html.Td(_other_side(page, comm, pair)),
+                    html.Td(html.Code(words.shorten(pair["other_sizes"] or "", 60))),
+                ]
+            )
+        )
+    return panel(
+        "Sends and receives with this number",
+        html_table(("This side", "The other side", "Its sizes"), rows),
+        note="each rank numbers its own; both sides are matched by their order in the pair",
     )
+
+
+def _other_side(page: TracePage, comm: str, pair: Row) -> Child:
+    if pair["other_seq"] is None:
+        return tag("not in its dump", "neutral") if pair["peer_has_dump"] else tag("no dump", "nolog")
+    entry = {
+        "state": pair["other_state"],
+        "retired": pair["other_retired"],
+        "coalesced": pair["other_coalesced"],
+    }
+    text, kind = _STATES[entry_state(entry)]
+    other = "recv" if pair["kind"] == "send" else "send"
+    return [link(f"{other} {pair['other_seq']}", page.links.op(comm, pair["other_seq"])), " ", tag(text, kind)]
 
 
 def _call_sites(entries: Sequence[Row], stacks: Mapping[int, list[str]]) -> Child:

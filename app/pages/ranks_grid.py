@@ -46,7 +46,8 @@ def rows(ranks: Sequence[RankRow], finding: Mapping[str, Any] | None, links: Tra
     known = roles(finding)
     made: list[dict[str, Any]] = []
     for rank in ranks:
-        role, kind = known.get(rank.rank, ("no dump", "nolog") if not rank.dumps else ("not named", "neutral"))
+        missing = ("no dump", "nolog") if not rank.dumps else ("not named" if finding else None, "neutral")
+        role, kind = known.get(rank.rank, missing)
         made.append(
             {
                 "rank": rank.rank,

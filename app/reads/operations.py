@@ -120,12 +120,54 @@ FROM coll_ops
 WHERE comm_id = ? AND op_seq = ?
 ORDER BY rank, coalesce(record_id, line)
 """
+# The n-th send of a to b in the dump of a belongs to the n-th recv of b from a in the dump of b.
+_OTHER_SIDES: Final = """
+SELECT
+    mine.rank::BIGINT AS rank,
+    mine.op_kind::VARCHAR AS kind,
+    mine.peer::BIGINT AS peer,
+    other.op_seq::BIGINT AS other_seq,
+    other.state::VARCHAR AS other_state,
+    coalesce(other.retired, FALSE) AS other_retired,
+    coalesce(other.coalesced, FALSE) AS other_coalesced,
+    other.in_sizes AS other_sizes,
+    EXISTS (FROM rank_dumps d WHERE d.rank = mine.peer) AS peer_has_dump
+FROM coll_ops mine
+LEFT JOIN coll_ops other
+    ON other.comm_id = mine.comm_id AND other.is_p2p AND other.rank = mine.peer AND other.peer = mine.rank
+    AND other.pair_seq = mine.pair_seq AND other.op_kind <> mine.op_kind
+WHERE mine.comm_id = ? AND mine.op_seq = ? AND mine.is_p2p
+ORDER BY mine.rank, mine.op_kind
+"""
 _NEIGHBOURS: Final = """
 SELECT
     max(op_seq) FILTER (WHERE op_seq < $2)::BIGINT AS before,
     min(op_seq) FILTER (WHERE op_seq > $2)::BIGINT AS after
 FROM coll_ops
 WHERE comm_id = $1
+"""
+_LATENESS: Final = """
+WITH arrivals AS (
+    SELECT rank, op_seq, epoch_ns(coalesce(start_ts, enq_ts)) AS at_ns
+    FROM coll_ops
+    WHERE comm_id = (SELECT comm_id FROM communicators WHERE key = ?) AND NOT coalesce(is_p2p, FALSE)
+        AND coalesce(start_ts, enq_ts) IS NOT NULL
+),
+medians AS (
+    SELECT op_seq, quantile_disc(at_ns, 0.5) AS median_ns
+    FROM arrivals
+    GROUP BY op_seq
+    HAVING count(DISTINCT rank) >= 3
+)
+SELECT
+    rank::BIGINT AS rank,
+    count(*)::BIGINT AS ops,
+    quantile_disc(at_ns - median_ns, 0.5) AS median_ns,
+    quantile_disc(at_ns - median_ns, 0.9) AS p90_ns
+FROM arrivals
+JOIN medians USING (op_seq)
+GROUP BY rank
+ORDER BY 3 DESC, rank
 """
 _FRAMES: Final = "SELECT stack_id, frames FROM stack_texts WHERE stack_id IN (SELECT unnest(?)::UBIGINT)"
 _CLOCKS: Final = "SELECT count(*) FROM hosts WHERE clock_error_ns IS NOT NULL"
@@ -157,6 +199,14 @@ def operation(reader: TraceReader, comm_id: int, seq: int) -> list[dict[str, Any
     return reader.frame(_OP, [comm_id, seq]).to_dicts()
 
 
+def other_sides(reader: TraceReader, comm_id: int, seq: int) -> list[dict[str, Any]]:
+    """Return the sends and receives of a number with the other side of each, matched by their order in the pair.
+
+    `other_seq` None: the other side left no such entry, which says something only where `peer_has_dump`.
+    """
+    return reader.frame(_OTHER_SIDES, [comm_id, seq]).to_dicts()
+
+
 def neighbours(reader: TraceReader, comm_id: int, seq: int) -> tuple[int | None, int | None]:
     """Return the sequence numbers before and after one; None at the ends."""
     row = reader.frame(_NEIGHBOURS, [comm_id, seq]).row(0)
@@ -168,6 +218,15 @@ def frames_of(reader: TraceReader, stack_ids: list[int]) -> dict[int, list[str]]
     if not stack_ids:
         return {}
     return dict(reader.frame(_FRAMES, [stack_ids]).iter_rows())
+
+
+def lateness_by_rank(reader: TraceReader, comm: str) -> list[dict[str, Any]]:
+    """Return how late each member of a communicator (by key) comes to its collectives, the latest first.
+
+    Median and 90 % quantile, ns, of its arrival after the median of the same operation; operations of which fewer than
+    three members arrived are left out. Times are of each host's own clock.
+    """
+    return reader.frame(_LATENESS, [comm]).to_dicts()
 
 
 def clocks_are_known(reader: TraceReader) -> bool:

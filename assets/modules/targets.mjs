@@ -9,6 +9,8 @@ function show() {
   if (!target || target.hasAttribute("data-target")) return;
   target.setAttribute("data-target", "");
   for (let fold = target.closest("details"); fold; fold = fold.parentElement?.closest("details")) fold.open = true;
+  const inside = target.querySelector(":scope > details");
+  if (inside) inside.open = true;
   target.scrollIntoView({ block: "center" });
   if (target.hasAttribute("tabindex")) target.focus({ preventScroll: true });
 }

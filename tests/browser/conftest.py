@@ -2,81 +2,33 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Response, expect
 
 from tests.browser import published
+from tests.browser.serving import SIZE, Site, chromium, served
 
-ROOT = Path(__file__).parents[2]
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-ARGUMENTS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
-SIZE = {"width": 1280, "height": 720}
-READY = re.compile(r"Mycroft is at (http://\S+?)/? ")
-
-
-@dataclass(frozen=True, slots=True)
-class Site:
-    """The server under test."""
-
-    url: str
-    data_dir: Path
-
-    def page(self, variant: str, rest: str = "") -> str:
-        """Return an address inside the published trace of a variant."""
-        return f"{self.url}/t/{published.trace_of(variant)}{rest}"
+# Only how long a test that fails goes on waiting; on a busy machine a page may take seconds.
+expect.set_options(timeout=60_000)
 
 
 @pytest.fixture(scope="session")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     data_dir = tmp_path_factory.mktemp("site")
     published.publish(data_dir)
-    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
-    for name in ("MYCROFT_TOKEN", "MYCROFT_DATA"):
-        environment.pop(name, None)
-    command = [sys.executable, "-m", "mycroft.app.cli", "serve", "--data", str(data_dir), "--port", "0"]
-    log = data_dir / "server.log"
-    with log.open("wb") as stream:
-        server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=stream, cwd=ROOT, env=environment)
-    assert server.stdout is not None
-    try:
-        # The line comes once the server answers; if it ends before, the pipe closes and the loop with it.
-        found = next((m for line in server.stdout if (m := READY.search(line.decode() + " "))), None)
-        assert found is not None, f"the server did not start:\n{log.read_text(errors='replace')}"
-        yield Site(found.group(1), data_dir)
-    finally:
-        server.terminate()
-        server.wait(timeout=60)
-        server.stdout.close()
+    with served(data_dir) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Browser]:
-    path = os.environ.get("MYCROFT_CHROMIUM") or next((p for name in NAMES if (p := shutil.which(name))), None)
-    if path is None:
-        # Never a skip: a suite that passes without its browser tests says what is not true.
-        pytest.fail("no Chromium: install one (Debian: apt-get install chromium) or name it in MYCROFT_CHROMIUM")
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS), headless=True)
-        yield chromium
-        chromium.close()
+    # Never a skip: a suite that passes without its browser tests says what is not true.
+    with chromium() as running:
+        yield running
 
 
 @dataclass

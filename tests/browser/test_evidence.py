@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Site, ready
+from tests.browser.conftest import ready
+from tests.browser.serving import Site
 
 pytestmark = pytest.mark.browser
 
@@ -65,6 +66,22 @@ def test_the_odd_one_of_a_collective_is_marked(site: Site, page: Page) -> None:
     ready(page, "op")
     expect(page.locator("#content")).to_contain_text("Differs: rank 3")
     expect(page.locator(".ag-row.row--odd")).to_contain_text("sizes out")
+
+
+def test_a_send_leads_to_its_receive(site: Site, page: Page) -> None:
+    page.goto(site.page("hang_root_cause", "/op/pp-1970/7"))
+    ready(page, "op")
+    expect(page.locator("#content")).to_contain_text("rank 0 sends to rank 4")
+    expect(page.locator("#content")).not_to_contain_text("did not enter")
+    page.get_by_role("link", name="recv 7").click()
+    ready(page, "op")
+
+
+def test_who_comes_late_is_drawn_for_a_slow_job(site: Site, page: Page) -> None:
+    page.goto(site.page("slow_rank", "/d/f1"))
+    ready(page, "diagnosis")
+    expect(page.locator("svg .lateness-bar--cause")).to_have_count(1)
+    expect(page.locator("svg")).to_contain_text("▲ rank 2")
 
 
 def test_a_query_is_answered_refused_and_downloaded(site: Site, page: Page, tmp_path: Path) -> None:

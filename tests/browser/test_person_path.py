@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.browser.conftest import Site, Watch, ready
+from tests.browser.conftest import Watch, ready
+from tests.browser.serving import Site
 
 pytestmark = pytest.mark.browser
 CASE = Path(__file__).parents[1] / "data" / "flight_recorder" / "stuck_dataloader"

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.browser.conftest import Site, Watch, ready
+from tests.browser.conftest import Watch, ready
+from tests.browser.serving import Site
 
 pytestmark = pytest.mark.browser
 

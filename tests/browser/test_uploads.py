@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import BrowserContext, Page, Route, expect
 
-from tests.browser.conftest import Site, Watch, ready
+from tests.browser.conftest import Watch, ready
+from tests.browser.serving import Site
 
 pytestmark = pytest.mark.browser
 CASES = Path(__file__).parents[1] / "data" / "flight_recorder"
@@ -31,18 +32,18 @@ def test_what_arrived_before_the_page_was_closed_is_not_sent_again(
     big.write_bytes(bytes(range(256)) * (20 * MIB // 256))
     context = new_context()
     first = context.new_page()
-    held: list[Route] = []
     sent: list[int] = []
 
-    def hold_the_last(route: Route) -> None:
+    def break_the_last(route: Route) -> None:
         chunk = int(CHUNK.search(route.request.url).group(1))  # type: ignore[union-attr]
         if chunk == 2:
-            held.append(route)
+            route.abort("connectionreset")
         else:
             sent.append(chunk)
             route.continue_()
 
-    first.route(CHUNK, hold_the_last)
+    watch.allow(0, "")
+    first.route(CHUNK, break_the_last)
     first.goto(site.url + "/")
     ready(first, "traces")
     choose(first, big)

@@ -11,7 +11,8 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from tests.browser import published
-from tests.browser.conftest import SIZE, Site, ready
+from tests.browser.conftest import ready
+from tests.browser.serving import SIZE, Site
 
 pytestmark = pytest.mark.browser
 # Names of 200 characters without a space are no case that a headline can be short for.

@@ -101,6 +101,27 @@ def test_operations_of_a_group_are_counted_by_number(reader: Any) -> None:
     assert (newest["seq"], newest["entered"], newest["finished"]) == (41, 3, 0)
 
 
+def test_both_sides_of_a_send_are_matched_by_their_order(reader: Any) -> None:
+    group = operations.communicator(reader, "pp-1970")
+    assert group is not None
+    sides = operations.other_sides(reader, group["comm_id"], 7)
+    assert [(s["rank"], s["kind"], s["peer"], s["other_seq"]) for s in sides] == [(0, "send", 4, 7), (4, "recv", 0, 7)]
+
+
+def test_the_other_side_without_a_dump_is_unknown(reader: Any) -> None:
+    group = operations.communicator(reader, "pp-5c87")
+    assert group is not None
+    sides = operations.other_sides(reader, group["comm_id"], 7)
+    assert [(s["rank"], s["other_seq"], s["peer_has_dump"]) for s in sides] == [(15, None, False)]
+
+
+def test_the_latest_rank_of_a_group_leads(reader: Any) -> None:
+    late = operations.lateness_by_rank(reader, "tp-7e84")
+    assert late[0]["rank"] == 2
+    assert late[0]["median_ns"] > 5_000_000 > late[1]["median_ns"]
+    assert operations.lateness_by_rank(reader, "dp-f272") == []
+
+
 def test_text_is_read_by_lines_and_its_length_is_known(reader: Any) -> None:
     window = evidence.text_of(reader, 17, first=40, last=99)
     assert (window.first, window.total, len(window.lines)) == (40, 42, 3)

@@ -116,23 +116,23 @@ def slow_rank() -> Verdict:
         category="slow_compute",
         component="gpu",
         confidence="medium",
-        root_cause=RootCause(ranks=(3,), hosts=("hx-a02",), devices=("GPU 3",)),
-        summary="Rank 3 is late: it enters every operation of the data-parallel group 182 ms after its peers",
-        why="Median arrival 182 ms behind the group's median over 240 operations (next latest rank: 1.9 ms). Its own "
+        root_cause=RootCause(ranks=(2,), hosts=("hx-a01",), devices=("GPU 2",)),
+        summary="Rank 2 is late: it enters every operation of its tensor-parallel group 6.5 ms after its peers",
+        why="Median arrival 6.3 ms behind the group's median over 41 operations (next latest rank: 0.3 ms). Its own "
         "time inside the operations is the shortest of all: the others wait for it.",
         confidence_why=(
             "nothing tells the GPU from other load on the host: no clocks, no temperatures in the evidence",
             "the lag is the same at every step",
         ),
-        collective=Collective("dp-3f", "DATA_PARALLEL_GROUP", 480, "reduce_scatter"),
+        collective=Collective("tp-7e84", "TENSOR_MODEL_PARALLEL_GROUP", 41, "all_reduce"),
         since="2026-03-02T04:02:40.000Z",
-        victims=(0, 1, 2, 4, 5, 6, 7),
+        victims=(0, 1, 3),
         evidence=(
             Evidence(
                 "e1",
-                "median arrival of rank 3 is 182 ms after the group's median, 240 operations",
+                "median arrival of rank 2 is 6.3 ms after the group's median, 41 operations",
                 table="coll_ops",
-                key={"comm": "dp-3f", "rank": 3},
+                key={"comm": "tp-7e84", "rank": 2},
                 source="flight_recorder",
             ),
         ),
@@ -140,8 +140,8 @@ def slow_rank() -> Verdict:
             Alternative("network_congestion", (), "ranks 0-7 leave each operation within 0.4 ms of each other"),
         ),
         next_steps=(
-            "nvidia-smi -q -d CLOCK,TEMPERATURE,PERFORMANCE -i 3   # on hx-a02",
-            "top -b -n 1 | head -20   # on hx-a02: other load",
+            "nvidia-smi -q -d CLOCK,TEMPERATURE,PERFORMANCE -i 2   # on hx-a01",
+            "top -b -n 1 | head -20   # on hx-a01: other load",
         ),
     )
     return Verdict(ENGINE, _summary(8, 8, 8, flight_recorder=8), "slow", finding.summary + ".", (finding,))

@@ -1,0 +1,83 @@
+"""Takes the pictures of `docs/screenshots`: `python -m tests.browser.screenshots`.
+
+Pages of the packaged samples, which are real captures, where one shows the case; else of the invented variants.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from playwright.sync_api import Browser
+
+from mycroft.app.ingest import Stages, ingest
+from tests.browser import published
+from tests.browser.serving import ROOT, SIZE, Site, chromium, served
+
+OUT: Final = ROOT / "docs" / "screenshots"
+SAMPLES: Final = ROOT / "tests" / "data" / "flight_recorder"
+REAL: Final = {"hang": "lock_deadlock", "cascade": "stuck_dataloader", "healthy": "healthy", "crash": "sigkill"}
+INVENTED: Final = {
+    "slow-rank": "slow_rank",
+    "several-suspects": "several_suspects",
+    "inconclusive": "inconclusive",
+    "outside-trace": "outside_trace",
+    "two-faults": "cascade",
+}
+
+
+def pages(site: Site, traces: dict[str, tuple[str, str]]) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return name, address and themes of each picture."""
+    both = ("light", "dark")
+    found = [
+        (f"diagnosis-{name}", f"{site.url}/t/{trace}/d/{incident}", both) for name, (trace, incident) in traces.items()
+    ]
+    for name, variant in INVENTED.items():
+        incident = "verdict" if variant == "inconclusive" else "f1"
+        found.append((f"diagnosis-{name}", site.page(variant, f"/d/{incident}"), both))
+    trace = f"{site.url}/t/{traces['cascade'][0]}"
+    found += [
+        ("overview", trace, ("light",)),
+        ("rank", f"{trace}/rank/5", ("light",)),
+        ("stacks", f"{trace}/stacks", ("light",)),
+        ("evidence", f"{trace}/files", ("light",)),
+        ("operation", site.page("hang_root_cause", "/op/world-434b/40"), ("light",)),
+        ("traces", f"{site.url}/", ("light",)),
+    ]
+    return found
+
+
+def take(browser: Browser, name: str, address: str, theme: str) -> None:
+    """Take one picture, of what fits on a small screen."""
+    context = browser.new_context(viewport=SIZE, color_scheme=theme, locale="en-US", timezone_id="UTC")  # pyright: ignore[reportArgumentType]
+    page = context.new_page()
+    page.goto(address)
+    page.wait_for_selector("[data-ready]")
+    page.wait_for_load_state("networkidle")
+    page.evaluate("document.fonts.ready")
+    page.screenshot(path=OUT / f"{name}-{theme}.png")
+    context.close()
+
+
+def main() -> int:
+    """Take all pictures."""
+    OUT.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        data_dir = Path(folder)
+        traces: dict[str, tuple[str, str]] = {}
+        for name, sample in REAL.items():
+            made = ingest([SAMPLES / sample], data_dir, title=sample, stages=Stages(lambda *_: None))
+            traces[name] = (made.trace, made.page)
+        published.publish(data_dir)
+        with served(data_dir) as site, chromium() as browser:
+            for name, address, themes in pages(site, traces):
+                for theme in themes:
+                    take(browser, name, address, theme)
+                    print(f"{name}-{theme}.png")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
