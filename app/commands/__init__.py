@@ -1,6 +1,19 @@
 """The verbs of the command line, one module each; the tuple is the list of what exists, in the order of `--help`."""
 
-from mycroft.app.commands import demo, diagnose, export, formats, load, plugin_path, score, serve, sql, testbed, trace
+from mycroft.app.commands import (
+    demo,
+    diagnose,
+    export,
+    formats,
+    load,
+    plugin_path,
+    score,
+    serve,
+    simulate,
+    sql,
+    testbed,
+    trace,
+)
 from mycroft.app.commands.command import Command
 
 COMMANDS: tuple[Command, ...] = (
@@ -13,6 +26,7 @@ COMMANDS: tuple[Command, ...] = (
     export.COMMAND,
     score.COMMAND,
     testbed.COMMAND,
+    simulate.COMMAND,
     plugin_path.COMMAND,
     trace.COMMAND,
 )

@@ -13,12 +13,18 @@ constexpr uint32_t kNoiseTable = 1 << 14;
 }  // namespace
 
 Job::Job(const Config& config)
-    : config_(config), random_(config.seed), events_(config.seed ^ 0xE7E47), recorder_(config, Broken()) {
+    : config_(config),
+      random_(config.seed),
+      events_(config.seed ^ 0xE7E47),
+      recorder_(config, Broken()) {
   const auto& c = config_;
-  if (c.tp == 0 || c.pp == 0 || c.dp == 0 || c.microbatches == 0 || c.channels == 0 || c.ranks_per_host == 0) {
-    throw std::invalid_argument("tp, pp, dp, microbatches, channels and ranks_per_host are at least 1");
+  if (c.tp == 0 || c.pp == 0 || c.dp == 0 || c.microbatches == 0 || c.channels == 0 ||
+      c.ranks_per_host == 0) {
+    throw std::invalid_argument(
+        "tp, pp, dp, microbatches, channels and ranks_per_host are at least 1");
   }
-  if (uint64_t{c.tp} * c.pp * c.dp > 1u << 20) throw std::invalid_argument("more than 1,048,576 ranks");
+  if (uint64_t{c.tp} * c.pp * c.dp > 1u << 20)
+    throw std::invalid_argument("more than 1,048,576 ranks");
   if (c.channels > 32) throw std::invalid_argument("more than 32 channels");
   if (c.ep == 0 || c.dp % c.ep != 0) throw std::invalid_argument("ep divides dp");
   const uint32_t n = c.ranks();
@@ -80,8 +86,25 @@ void Job::make_schedule() {
   }
 }
 
+std::unique_ptr<Job> Job::without_rows() const {
+  Config quiet = config_;
+  quiet.rows = false;
+  auto job = std::make_unique<Job>(quiet);
+  job->random_ = random_;
+  job->events_ = events_;
+  job->broken_ = broken_;
+  job->t_ = t_;
+  job->proxy_free_ = proxy_free_;
+  job->drift_ = drift_;
+  job->number_ = number_;
+  job->next_checkpoint_ = next_checkpoint_;
+  job->next_evaluation_ = next_evaluation_;
+  return job;
+}
+
 void Job::inject(const Fault& fault) {
-  if (fault.rank >= config_.ranks()) throw std::invalid_argument("the job has no rank " + std::to_string(fault.rank));
+  if (fault.rank >= config_.ranks())
+    throw std::invalid_argument("the job has no rank " + std::to_string(fault.rank));
   broken_ = Broken(fault, config_);
   recorder_.set_broken(broken_);
 }
@@ -106,8 +129,8 @@ void Job::run_until(Time horizon) {
 void Job::pause() {
   const uint32_t n = config_.ranks();
   std::fill(congestion_.begin(), congestion_.end(), 1.0);
-  if (broken_.fault().kind == FaultKind::ckpt_stall && broken_.any() && t_[0] >= broken_.fault().at &&
-      t_[0] < broken_.fault().at + 45 * kS) {
+  if (broken_.fault().kind == FaultKind::ckpt_stall && broken_.any() &&
+      t_[0] >= broken_.fault().at && t_[0] < broken_.fault().at + 45 * kS) {
     t_[0] = broken_.fault().at + 45 * kS * broken_.fault().severity;
   }
   for (uint32_t r = 0; r < n; ++r) t_[r] = broken_.absent(r, t_[r]);
@@ -144,7 +167,8 @@ void Job::pause() {
 void Job::iteration() {
   const Time before = most();
   pause();
-  for (double& l : length_) l = config_.benign ? std::exp(0.15 * config_.noise * random_.normal()) : 1;
+  for (double& l : length_)
+    l = config_.benign ? std::exp(0.15 * config_.noise * random_.normal()) : 1;
   const double warm = config_.benign && number_ < 2 ? 3 : 1;
   for (double& l : length_) l *= warm;
   for (const Step& step : schedule_) compute(step);
@@ -170,7 +194,8 @@ void Job::compute(const Step& step) {
   const uint32_t base = step.stage * block(), size = block();
   const size_t place = (size_t{step.stage} * c.microbatches + step.microbatch) * size;
   if (step.forward && step.stage > 0) receive(step.stage, step.stage - 1, step.microbatch, true);
-  if (!step.forward && step.stage + 1 < c.pp) receive(step.stage, step.stage + 1, step.microbatch, false);
+  if (!step.forward && step.stage + 1 < c.pp)
+    receive(step.stage, step.stage + 1, step.microbatch, false);
   const double nominal = step.forward ? c.forward_ns : c.backward_ns;
   const uint64_t offset = random_.next();
   Time* enq = enq_.data();
@@ -179,7 +204,8 @@ void Job::compute(const Step& step) {
     const uint32_t r = base + i;
     enq[i] = t_[r] + c.host_ns;
     const double kernel = nominal * speed_[r] * noise_table_[(offset + i) % kNoiseTable] *
-                          (1 + drift_[r / c.ranks_per_host]) * length_[step.microbatch * c.dp + i / c.tp];
+                          (1 + drift_[r / c.ranks_per_host]) *
+                          length_[step.microbatch * c.dp + i / c.tp];
     kstart[i] = t_[r] + kernel;
   }
   if (broken_.any()) {
@@ -200,8 +226,9 @@ void Job::compute(const Step& step) {
     }
     if (c.rows) {
       for (uint32_t i = 0; i < size; ++i) {
-        recorder_.op(base + i, kTpComm, tp_seq_[step.stage], Op::all_reduce, enq[i], kstart[i], t_[base + i], kSliceBytes * 16,
-                     static_cast<uint8_t>(c.channels), 0, -1, horizon_);
+        recorder_.op(base + i, kTpComm, tp_seq_[step.stage], Op::all_reduce, enq[i], kstart[i],
+                     t_[base + i], kSliceBytes * 16, static_cast<uint8_t>(c.channels), 0, -1,
+                     horizon_);
       }
     }
     counts_.rank_operations += size;
@@ -216,7 +243,8 @@ void Job::compute(const Step& step) {
   ++tp_seq_[step.stage];
 }
 
-// The next or previous stage's tensor: eight slices on one channel, all of them filled when it was sent.
+// The next or previous stage's tensor: eight slices on one channel, all of them filled when it was
+// sent.
 void Job::receive(uint32_t stage, uint32_t from, uint32_t microbatch, bool forward) {
   const auto& c = config_;
   const uint32_t base = stage * block(), size = block();
@@ -266,7 +294,8 @@ void Job::receive(uint32_t stage, uint32_t from, uint32_t microbatch, bool forwa
         done[j] = begin < kNever ? broken_.wire(begin, w * slow, sender, r, 0, random_) : kNever;
         received[j] = broken_.process(r, done[j] + c.latency_ns);
         flushed[j] = received[j] + c.flush_ns * broken_.flush(r, received[j]);
-        consumed[j] = broken_.gpu(r, later(flushed[j], j != 0 ? consumed[j - 1] : 0) + c.copy_ns / kPairSlices);
+        consumed[j] = broken_.gpu(
+            r, later(flushed[j], j != 0 ? consumed[j - 1] : 0) + c.copy_ns / kPairSlices);
       }
       end = consumed[kPairSlices - 1];
       if (c.rows) record_pair(sender, r, ready[i], enq, end, seq);
@@ -277,7 +306,8 @@ void Job::receive(uint32_t stage, uint32_t from, uint32_t microbatch, bool forwa
   counts_.slices += size_t{kPairSlices} * size;
 }
 
-void Job::record_pair(uint32_t sender, uint32_t receiver, Time ready, Time enq, Time end, uint64_t seq) {
+void Job::record_pair(uint32_t sender, uint32_t receiver, Time ready, Time enq, Time end,
+                      uint64_t seq) {
   const uint32_t from = sender / block(), to = receiver / block();
   const Time* posted = scratch_.data();
   const Time* filled = posted + kPairSlices;
@@ -322,10 +352,13 @@ void Job::experts(uint32_t stage, Time* kstart) {
           tx[at] = broken_.process(src, x);
           x = later(later(tx[at], out[a]), in[z]);
           const double slow = later(congestion_[src], congestion_[dst]);
-          done[at] = x < kNever ? broken_.wire(x, w * slow, src, dst, d % c.channels, random_) : kNever;
+          done[at] =
+              x < kNever ? broken_.wire(x, w * slow, src, dst, d % c.channels, random_) : kNever;
           out[a] = in[z] = done[at];
-          got[at] = broken_.gpu(dst, later(done[at] + c.latency_ns + c.flush_ns * broken_.flush(dst, done[at]),
-                                           begin[z]) + c.copy_ns);
+          got[at] = broken_.gpu(
+              dst,
+              later(done[at] + c.latency_ns + c.flush_ns * broken_.flush(dst, done[at]), begin[z]) +
+                  c.copy_ns);
         }
       }
       for (uint32_t m = 0; m < c.ep; ++m) {
@@ -343,13 +376,15 @@ void Job::experts(uint32_t stage, Time* kstart) {
             const Time flushed = arrived + c.flush_ns * broken_.flush(r, done[from]);
             const auto out_channel = static_cast<uint8_t>((o + c.ep - m) % c.ep % c.channels);
             const auto in_channel = static_cast<uint8_t>((m + c.ep - o) % c.ep % c.channels);
-            recorder_.flow({r, kEpComm, ep_seq_[stage], Op::all_to_all, out_channel, true, o, kSliceBytes},
-                           {nullptr, &filled, &tx[to], &done[to], 1, 1, enq[m], kPairSlots}, horizon_);
-            recorder_.flow({r, kEpComm, ep_seq_[stage], Op::all_to_all, in_channel, false, o, kSliceBytes},
-                           {&post, &flushed, &arrived, &got[from], 1, 1, enq[m], kPairSlots}, horizon_);
+            recorder_.flow(
+                {r, kEpComm, ep_seq_[stage], Op::all_to_all, out_channel, true, o, kSliceBytes},
+                {nullptr, &filled, &tx[to], &done[to], 1, 1, enq[m], kPairSlots}, horizon_);
+            recorder_.flow(
+                {r, kEpComm, ep_seq_[stage], Op::all_to_all, in_channel, false, o, kSliceBytes},
+                {&post, &flushed, &arrived, &got[from], 1, 1, enq[m], kPairSlots}, horizon_);
           }
-          recorder_.op(r, kEpComm, ep_seq_[stage], Op::all_to_all, enq[m], begin[m], end, kSliceBytes,
-                       static_cast<uint8_t>(c.channels), 2 * (c.ep - 1), -1, horizon_);
+          recorder_.op(r, kEpComm, ep_seq_[stage], Op::all_to_all, enq[m], begin[m], end,
+                       kSliceBytes, static_cast<uint8_t>(c.channels), 2 * (c.ep - 1), -1, horizon_);
         }
         enq_[local(m)] = end + c.host_ns;
         kstart[local(m)] = end + c.host_ns;
@@ -406,46 +441,53 @@ void Job::data_parallel(uint32_t stage, Op kind, double compute_ns) {
         const auto edges = tree_edges(n, channel % 2 == 1);
         const uint32_t slices = 32, m = n - 1;
         spec.w = c.dp_ns / (2 * slices);
-        run_tree(spec, edges, slices, broken_, enq.data(), start.data(), end.data(), tree_, random_);
+        run_tree(spec, edges, slices, broken_, enq.data(), start.data(), end.data(), tree_,
+                 random_);
         counts_.slices += size_t{2} * slices * m;
         for (uint32_t e = 0; e < m && c.rows; ++e) {
           for (const bool up : {true, false}) {
             const RingTimes& t = up ? tree_.up : tree_.down;
-            const uint32_t from = up ? edges[e].child : edges[e].parent, to = up ? edges[e].parent : edges[e].child;
-            recorder_.flow({ranks[from], kDpComm, dp_seq_, kind, static_cast<uint8_t>(channel), true, to, kSliceBytes},
-                           {nullptr, t.ready.data() + e, t.moved.data() + e, t.done.data() + e, slices, m, enq[from],
-                            kPairSlots},
+            const uint32_t from = up ? edges[e].child : edges[e].parent,
+                           to = up ? edges[e].parent : edges[e].child;
+            recorder_.flow({ranks[from], kDpComm, dp_seq_, kind, static_cast<uint8_t>(channel),
+                            true, to, kSliceBytes},
+                           {nullptr, t.ready.data() + e, t.moved.data() + e, t.done.data() + e,
+                            slices, m, enq[from], kPairSlots},
                            horizon_);
-            recorder_.flow({ranks[to], kDpComm, dp_seq_, kind, static_cast<uint8_t>(channel), false, from, kSliceBytes},
-                           {t.posted.data() + e, t.flushed.data() + e, t.received.data() + e, t.consumed.data() + e,
-                            slices, m, enq[to], kPairSlots},
+            recorder_.flow({ranks[to], kDpComm, dp_seq_, kind, static_cast<uint8_t>(channel), false,
+                            from, kSliceBytes},
+                           {t.posted.data() + e, t.flushed.data() + e, t.received.data() + e,
+                            t.consumed.data() + e, slices, m, enq[to], kPairSlots},
                            horizon_);
           }
         }
       } else {
         spec.w = c.dp_ns / spec.slices();
-        run_ring(spec, broken_, touched, enq.data(), start.data(), end.data(), asleep.data(), ring_, random_);
+        run_ring(spec, broken_, touched, enq.data(), start.data(), end.data(), asleep.data(), ring_,
+                 random_);
         const uint32_t slices = spec.slices();
         counts_.slices += size_t{slices} * n;
         for (uint32_t i = 0; i < n && c.rows; ++i) {
-          recorder_.flow({ranks[i], kDpComm, dp_seq_, kind, static_cast<uint8_t>(channel), true, (i + 1) % n,
-                          kSliceBytes},
-                         {nullptr, ring_.ready.data() + i, ring_.moved.data() + i, ring_.done.data() + i, slices, n,
-                          enq[i], kRingSlots},
+          recorder_.flow({ranks[i], kDpComm, dp_seq_, kind, static_cast<uint8_t>(channel), true,
+                          (i + 1) % n, kSliceBytes},
+                         {nullptr, ring_.ready.data() + i, ring_.moved.data() + i,
+                          ring_.done.data() + i, slices, n, enq[i], kRingSlots},
                          horizon_);
-          recorder_.flow({ranks[i], kDpComm, dp_seq_, kind, static_cast<uint8_t>(channel), false, (i + n - 1) % n,
-                          kSliceBytes},
-                         {ring_.posted.data() + i, ring_.flushed.data() + i, ring_.received.data() + i,
-                          ring_.consumed.data() + i, slices, n, enq[i], kRingSlots},
-                         horizon_);
+          recorder_.flow(
+              {ranks[i], kDpComm, dp_seq_, kind, static_cast<uint8_t>(channel), false,
+               (i + n - 1) % n, kSliceBytes},
+              {ring_.posted.data() + i, ring_.flushed.data() + i, ring_.received.data() + i,
+               ring_.consumed.data() + i, slices, n, enq[i], kRingSlots},
+              horizon_);
         }
       }
       for (uint32_t i = 0; i < n; ++i) total[i] = later(total[i], end[i]);
     }
     for (uint32_t i = 0; i < n; ++i) {
       if (c.rows) {
-        recorder_.op(ranks[i], kDpComm, dp_seq_, kind, enq[i], start[i], total[i], kSliceBytes * spec.slices(),
-                     static_cast<uint8_t>(c.channels), 2 * c.channels, -1, horizon_);
+        recorder_.op(ranks[i], kDpComm, dp_seq_, kind, enq[i], start[i], total[i],
+                     kSliceBytes * spec.slices(), static_cast<uint8_t>(c.channels), 2 * c.channels,
+                     -1, horizon_);
       }
       t_[ranks[i]] = broken_.process(ranks[i], total[i]);
       if (touched) proxy_free_[ranks[i]] = asleep[i];

@@ -1,8 +1,10 @@
-// A simulated job: TP x PP x DP with 1F1B, iteration after iteration. Copying one forks it: the copy goes
-// on from the same state with the same draws, so that a fault can be put into one and not the other.
+// A simulated job: TP x PP x DP with 1F1B, iteration after iteration. Copying one forks it: the
+// copy goes on from the same state with the same draws, so that a fault can be put into one and not
+// the other.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "model.h"
@@ -24,6 +26,8 @@ class Job {
  public:
   explicit Job(const Config& config);  // throws std::invalid_argument
 
+  // A copy that keeps no rows, to look ahead with.
+  std::unique_ptr<Job> without_rows() const;
   // Breaks it; the fault's time may not lie in what has been simulated.
   void inject(const Fault& fault);
   // Simulates `count` iterations, whatever time that takes.
@@ -52,7 +56,8 @@ class Job {
   void receive(uint32_t stage, uint32_t from, uint32_t microbatch, bool forward);
   void experts(uint32_t stage, Time* kstart);
   void data_parallel(uint32_t stage, Op kind, double compute_ns);
-  void record_pair(uint32_t sender, uint32_t receiver, Time ready, Time enq, Time end, uint64_t seq);
+  void record_pair(uint32_t sender, uint32_t receiver, Time ready, Time enq, Time end,
+                   uint64_t seq);
   double noise(double spread) { return 1 + spread * config_.noise * random_.normal(); }
   uint32_t block() const { return config_.dp * config_.tp; }
 

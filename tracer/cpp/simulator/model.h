@@ -25,15 +25,16 @@ struct Config {
   uint32_t ranks_per_host = 8;
   uint32_t microbatches = 8;
   uint32_t channels = 2;
-  bool tree = false;  // data-parallel all_reduce over trees instead of reduce_scatter and all_gather
+  bool tree =
+      false;  // data-parallel all_reduce over trees instead of reduce_scatter and all_gather
   double forward_ns = 25 * kMs, backward_ns = 50 * kMs, tp_ns = 1 * kMs, optimiser_ns = 20 * kMs;
-  double dp_ns = 130 * kMs;   // of one data-parallel operation in a quiet network
-  double pair_ns = 4 * kMs;   // of one activation between stages
-  double expert_ns = 6 * kMs; // of one all_to_all
-  double host_ns = 0.2 * kMs; // from the end of one call to the next
+  double dp_ns = 130 * kMs;    // of one data-parallel operation in a quiet network
+  double pair_ns = 4 * kMs;    // of one activation between stages
+  double expert_ns = 6 * kMs;  // of one all_to_all
+  double host_ns = 0.2 * kMs;  // from the end of one call to the next
   double latency_ns = 20e3, flush_ns = 5e3, copy_ns = 20e3;
-  double noise = 1;           // factor on everything that varies
-  bool benign = true;         // pauses, checkpoints, congestion
+  double noise = 1;    // factor on everything that varies
+  bool benign = true;  // pauses, checkpoints, congestion
   double checkpoint_every_s = 100;
   uint64_t seed = 1;
   bool rows = true;
@@ -103,8 +104,10 @@ class Broken {
   double copy(uint32_t rank, Time start) const;
   double flush(uint32_t rank, Time start) const;
   // End of a transfer of `w` from src to dst that starts at `start`.
-  Time wire(Time start, double w, uint32_t src, uint32_t dst, uint32_t channel, Random& random) const;
-  // Something of this rank that would happen at `t`: never, if the rank or its GPU has stopped by then.
+  Time wire(Time start, double w, uint32_t src, uint32_t dst, uint32_t channel,
+            Random& random) const;
+  // Something of this rank that would happen at `t`: never, if the rank or its GPU has stopped by
+  // then.
   Time process(uint32_t rank, Time t) const;
   Time gpu(uint32_t rank, Time t) const;
   Time post(uint32_t rank, Time t) const;

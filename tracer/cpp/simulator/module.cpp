@@ -112,14 +112,17 @@ PYBIND11_MODULE(_simulator, m) {
   py::class_<Job>(m, "Job")
       .def(py::init<const Config&>(), py::arg("config"))
       .def("fork", [](const Job& job) { return std::make_unique<Job>(job); })
+      .def("fork_state", [](const Job& job) { return job.without_rows(); })
       .def(
           "inject",
           [](Job& job, const std::string& fault, uint32_t rank, double at_ns, double severity) {
             job.inject({fault_of(fault), rank, at_ns, severity});
           },
-          py::arg("fault"), py::kw_only(), py::arg("rank"), py::arg("at_ns"), py::arg("severity") = 1.0)
+          py::arg("fault"), py::kw_only(), py::arg("rank"), py::arg("at_ns"),
+          py::arg("severity") = 1.0)
       .def("run", &Job::run, py::arg("iterations"), py::call_guard<py::gil_scoped_release>())
-      .def("run_until", &Job::run_until, py::arg("horizon_ns"), py::call_guard<py::gil_scoped_release>())
+      .def("run_until", &Job::run_until, py::arg("horizon_ns"),
+           py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("now_ns", &Job::most)
       .def_property_readonly("iteration_ns", &Job::iteration_ns)
       .def_property_readonly("row_count", [](Job& job) { return job.rows().count(); })

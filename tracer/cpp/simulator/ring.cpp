@@ -15,12 +15,14 @@ FaultKind fault_of(const std::string& name) {
 
 const std::vector<std::string>& fault_names() {
   static const std::vector<std::string> kNames = {
-      "none",    "nic_down", "nic_bw",     "pcie",      "gpu_power", "slow_gpu20",  "bg_compute", "bg_traffic", "proxy_delay",
-      "crash",   "sigstop",  "absent",     "ckpt_stall", "qp_slow30", "link_flap",  "recv_nopost", "gpu_hang"};
+      "none",       "nic_down",   "nic_bw",      "pcie",        "gpu_power", "slow_gpu20",
+      "bg_compute", "bg_traffic", "proxy_delay", "crash",       "sigstop",   "absent",
+      "ckpt_stall", "qp_slow30",  "link_flap",   "recv_nopost", "gpu_hang"};
   return kNames;
 }
 
-Broken::Broken(const Fault& fault, const Config& config) : fault_(fault), first_(fault.rank), end_(fault.rank + 1) {
+Broken::Broken(const Fault& fault, const Config& config)
+    : fault_(fault), first_(fault.rank), end_(fault.rank + 1) {
   if (fault.kind == FaultKind::bg_compute || fault.kind == FaultKind::bg_traffic) {
     first_ = fault.rank / config.ranks_per_host * config.ranks_per_host;
     end_ = std::min(first_ + config.ranks_per_host, config.ranks());
@@ -43,11 +45,16 @@ bool Broken::network() const {
 double Broken::compute(uint32_t rank, Time start) const {
   if (!on(rank, start)) return 1;
   switch (fault_.kind) {
-    case FaultKind::gpu_power: return scaled(1.7);
-    case FaultKind::slow_gpu20: return scaled(1.2);
-    case FaultKind::bg_compute: return scaled(1.6);
-    case FaultKind::pcie: return scaled(1.05);
-    default: return 1;
+    case FaultKind::gpu_power:
+      return scaled(1.7);
+    case FaultKind::slow_gpu20:
+      return scaled(1.2);
+    case FaultKind::bg_compute:
+      return scaled(1.6);
+    case FaultKind::pcie:
+      return scaled(1.05);
+    default:
+      return 1;
   }
 }
 
@@ -59,7 +66,8 @@ double Broken::flush(uint32_t rank, Time start) const {
   return on(rank, start) && fault_.kind == FaultKind::pcie ? scaled(400) : 1;
 }
 
-Time Broken::wire(Time start, double w, uint32_t src, uint32_t dst, uint32_t channel, Random& random) const {
+Time Broken::wire(Time start, double w, uint32_t src, uint32_t dst, uint32_t channel,
+                  Random& random) const {
   if (!(hits(src) || hits(dst))) return start + w;
   switch (fault_.kind) {
     case FaultKind::nic_down:
@@ -124,9 +132,10 @@ Time Broken::rows_end(uint32_t rank) const {
 
 namespace {
 
-// Slice j of a ring without faults: plain loops over the members, which compilers turn into vectors.
-void healthy_slice(const RingSpec& s, uint32_t j, bool first_of_loop, const Time* enq, Time* gpu_free, RingTimes& t,
-                   Time* scratch) {
+// Slice j of a ring without faults: plain loops over the members, which compilers turn into
+// vectors.
+void healthy_slice(const RingSpec& s, uint32_t j, bool first_of_loop, const Time* enq,
+                   Time* gpu_free, RingTimes& t, Time* scratch) {
   const uint32_t n = s.n;
   const size_t at = t.row(j, n);
   const size_t before = j != 0 ? t.row(j - 1, n) : 0;
@@ -179,8 +188,8 @@ void healthy_slice(const RingSpec& s, uint32_t j, bool first_of_loop, const Time
   for (uint32_t i = 0; i < n; ++i) flushed[i] = received[i] + s.f;
 }
 
-void broken_slice(const RingSpec& s, uint32_t j, bool first_of_loop, const Broken& b, const Time* enq, Time* gpu_free,
-                  Time* proxy_free, RingTimes& t, Random& random) {
+void broken_slice(const RingSpec& s, uint32_t j, bool first_of_loop, const Broken& b,
+                  const Time* enq, Time* gpu_free, Time* proxy_free, RingTimes& t, Random& random) {
   const uint32_t n = s.n;
   const size_t at = t.row(j, n);
   const size_t before = j != 0 ? t.row(j - 1, n) : 0;
@@ -215,9 +224,11 @@ void broken_slice(const RingSpec& s, uint32_t j, bool first_of_loop, const Broke
     x = b.process(s.ranks[i], x);
     t.moved[at + i] = x;
     const Time begin = later(x, last);
-    const Time wire = begin < kNever ? b.wire(begin, s.w * s.congestion[i] * s.jitter[size_t{j % kJitterRows} * n + i], s.ranks[i],
-                                              s.ranks[to], s.channel, random)
-                                     : kNever;
+    const Time wire =
+        begin < kNever
+            ? b.wire(begin, s.w * s.congestion[i] * s.jitter[size_t{j % kJitterRows} * n + i],
+                     s.ranks[i], s.ranks[to], s.channel, random)
+            : kNever;
     t.done[at + i] = b.process(s.ranks[i], wire);
     const Time received = b.process(s.ranks[to], wire + s.latency);
     t.received[at + to] = later(received, proxy_free[to]);
@@ -227,8 +238,8 @@ void broken_slice(const RingSpec& s, uint32_t j, bool first_of_loop, const Broke
 
 }  // namespace
 
-void run_ring(const RingSpec& s, const Broken& broken, bool touched, const Time* enq, const Time* start, Time* end,
-              Time* proxy_free, RingTimes& t, Random& random) {
+void run_ring(const RingSpec& s, const Broken& broken, bool touched, const Time* enq,
+              const Time* start, Time* end, Time* proxy_free, RingTimes& t, Random& random) {
   const uint32_t n = s.n, total = s.slices();
   t.keep(s.keep ? total : kWindow, n);
   std::vector<Time> gpu_free(start, start + n), scratch(n);

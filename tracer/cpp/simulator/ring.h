@@ -17,8 +17,8 @@ inline constexpr uint32_t kJitterRows = 64;  // different rows of jitter
 // Columns of times, [slice * ranks + member]; without rows only the last slices are kept, in turn.
 struct RingTimes {
   uint32_t kept = kWindow;
-  std::vector<Time> posted, ready, moved, done;         // posted: as receiver; the rest: as sender
-  std::vector<Time> received, flushed, consumed;        // as receiver
+  std::vector<Time> posted, ready, moved, done;   // posted: as receiver; the rest: as sender
+  std::vector<Time> received, flushed, consumed;  // as receiver
   size_t row(uint32_t j, uint32_t n) const { return size_t{j % kept} * n; }
   void keep(uint32_t slices, uint32_t n) {
     kept = slices < kWindow ? kWindow : slices;
@@ -35,16 +35,16 @@ struct RingSpec {
   uint32_t loops = 1;  // of n - 1 sends, each of kSlices slices
   uint32_t channel = 0;
   double w = 0, g = 0, f = 0, latency = 0;
-  bool keep = false;                // all slices, for rows
-  const double* jitter = nullptr;  // kJitterRows * n values
+  bool keep = false;                   // all slices, for rows
+  const double* jitter = nullptr;      // kJitterRows * n values
   const double* congestion = nullptr;  // factor on what each member sends
   uint32_t slices() const { return loops * (n - 1) * kSlices; }
 };
 
 // `enq`, `start`: when each member's proxy and kernel begin. `end` gets when its kernel ends.
 // `proxy_free` is what a sleeping proxy leaves behind.
-void run_ring(const RingSpec& spec, const Broken& broken, bool touched, const Time* enq, const Time* start,
-              Time* end, Time* proxy_free, RingTimes& times, Random& random);
+void run_ring(const RingSpec& spec, const Broken& broken, bool touched, const Time* enq,
+              const Time* start, Time* end, Time* proxy_free, RingTimes& times, Random& random);
 
 struct TreeEdge {
   uint32_t child = 0, parent = 0;  // members
@@ -56,7 +56,8 @@ std::vector<TreeEdge> tree_edges(uint32_t n, bool second);
 struct TreeTimes {
   RingTimes up, down;
 };
-void run_tree(const RingSpec& spec, const std::vector<TreeEdge>& edges, uint32_t slices, const Broken& broken,
-              const Time* enq, const Time* start, Time* end, TreeTimes& times, Random& random);
+void run_tree(const RingSpec& spec, const std::vector<TreeEdge>& edges, uint32_t slices,
+              const Broken& broken, const Time* enq, const Time* start, Time* end, TreeTimes& times,
+              Random& random);
 
 }  // namespace mycroft::simulator

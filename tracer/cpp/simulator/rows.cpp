@@ -35,8 +35,9 @@ void Recorder::beat(uint32_t rank, Time until, bool open, Time enq) {
 
 void Recorder::finish(uint32_t rank, Time horizon) { beat(rank, horizon, false, 0); }
 
-void Recorder::op(uint32_t rank, uint16_t comm, uint64_t seq, Op kind, Time enq, Time kstart, Time end,
-                  uint64_t bytes, uint8_t channels, uint32_t flows, int32_t peer, Time horizon) {
+void Recorder::op(uint32_t rank, uint16_t comm, uint64_t seq, Op kind, Time enq, Time kstart,
+                  Time end, uint64_t bytes, uint8_t channels, uint32_t flows, int32_t peer,
+                  Time horizon) {
   const Time trace_end = std::min(horizon, broken_.rows_end(rank));
   if (enq > trace_end) return;
   beat(rank, enq, false, 0);
@@ -46,14 +47,16 @@ void Recorder::op(uint32_t rank, uint16_t comm, uint64_t seq, Op kind, Time enq,
   add_op(rank, comm, seq, kind, enq, kstart, end, bytes, channels, flows, peer, trace_end);
 }
 
-void Recorder::side_op(uint32_t rank, uint16_t comm, uint64_t seq, Op kind, Time enq, Time kstart, Time end,
-                       uint64_t bytes, int32_t peer, Time horizon) {
+void Recorder::side_op(uint32_t rank, uint16_t comm, uint64_t seq, Op kind, Time enq, Time kstart,
+                       Time end, uint64_t bytes, int32_t peer, Time horizon) {
   const Time trace_end = std::min(horizon, broken_.rows_end(rank));
-  if (enq <= trace_end) add_op(rank, comm, seq, kind, enq, kstart, end, bytes, 1, 1, peer, trace_end);
+  if (enq <= trace_end)
+    add_op(rank, comm, seq, kind, enq, kstart, end, bytes, 1, 1, peer, trace_end);
 }
 
-void Recorder::add_op(uint32_t rank, uint16_t comm, uint64_t seq, Op kind, Time enq, Time kstart, Time end,
-                      uint64_t bytes, uint8_t channels, uint32_t flows, int32_t peer, Time trace_end) {
+void Recorder::add_op(uint32_t rank, uint16_t comm, uint64_t seq, Op kind, Time enq, Time kstart,
+                      Time end, uint64_t bytes, uint8_t channels, uint32_t flows, int32_t peer,
+                      Time trace_end) {
   auto& o = rows.op;
   o.trace.push_back(rank);
   o.comm.push_back(comm);
@@ -80,7 +83,8 @@ void Recorder::flow(const FlowName& name, const HalfTimes& t, Time horizon) {
   uint32_t posted = 0, ready = 0, moved = 0, done = 0;
   Time changed = t.start;
   const auto advance = [&](const Time* column, uint32_t& count, Time now) {
-    for (; count < t.slices && at(column, count) <= now; ++count) changed = later(changed, at(column, count));
+    for (; count < t.slices && at(column, count) <= now; ++count)
+      changed = later(changed, at(column, count));
   };
   double standing_since = -1;
   for (Time now = phase_[host] + ticks * interval; now < last; now += interval) {

@@ -11,7 +11,14 @@ namespace mycroft::simulator {
 inline constexpr int64_t kStartUtcNs = 1767225600000000000;  // 2026-01-01
 
 // Codes of record.h.
-enum class Op : uint8_t { all_reduce = 0, all_gather = 1, reduce_scatter = 2, send = 3, recv = 4, all_to_all = 9 };
+enum class Op : uint8_t {
+  all_reduce = 0,
+  all_gather = 1,
+  reduce_scatter = 2,
+  send = 3,
+  recv = 4,
+  all_to_all = 9
+};
 
 struct StateRows {
   std::vector<uint32_t> trace, peer, chunks_total, posted, ready, moved, done, idle_ms, flow_id;
@@ -80,11 +87,11 @@ class Recorder {
   // A rank of job and trace until `horizon`; state rows at each tick of its host, sums at its end.
   void flow(const FlowName& name, const HalfTimes& times, Time horizon);
   // `channels` 0: no flows are seen (inside a host).
-  void op(uint32_t rank, uint16_t comm, uint64_t seq, Op kind, Time enq, Time kstart, Time end, uint64_t bytes,
-          uint8_t channels, uint32_t flows, int32_t peer, Time horizon);
+  void op(uint32_t rank, uint16_t comm, uint64_t seq, Op kind, Time enq, Time kstart, Time end,
+          uint64_t bytes, uint8_t channels, uint32_t flows, int32_t peer, Time horizon);
   // An operation on a stream of its own (a send): does not say what the rank is inside of.
-  void side_op(uint32_t rank, uint16_t comm, uint64_t seq, Op kind, Time enq, Time kstart, Time end, uint64_t bytes,
-               int32_t peer, Time horizon);
+  void side_op(uint32_t rank, uint16_t comm, uint64_t seq, Op kind, Time enq, Time kstart, Time end,
+               uint64_t bytes, int32_t peer, Time horizon);
   // Heartbeats of a rank up to `horizon`, after its last operation.
   void finish(uint32_t rank, Time horizon);
   void set_broken(const Broken& broken) { broken_ = broken; }
@@ -93,8 +100,8 @@ class Recorder {
   int64_t stamp(uint32_t rank, Time t) const {
     return kStartUtcNs + static_cast<int64_t>(t + offset_[rank / config_.ranks_per_host]);
   }
-  void add_op(uint32_t rank, uint16_t comm, uint64_t seq, Op kind, Time enq, Time kstart, Time end, uint64_t bytes,
-              uint8_t channels, uint32_t flows, int32_t peer, Time trace_end);
+  void add_op(uint32_t rank, uint16_t comm, uint64_t seq, Op kind, Time enq, Time kstart, Time end,
+              uint64_t bytes, uint8_t channels, uint32_t flows, int32_t peer, Time trace_end);
   void beat(uint32_t rank, Time until, bool open, Time enq);
   Config config_;
   Broken broken_;

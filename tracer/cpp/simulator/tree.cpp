@@ -1,8 +1,8 @@
 // All-reduce over a tree: sums go up, results come down in a second pass, as the kernel does it.
 #include <algorithm>
 
-#include "testbed/algorithms.h"
 #include "ring.h"
+#include "testbed/algorithms.h"
 
 namespace mycroft::simulator {
 
@@ -14,16 +14,17 @@ std::vector<TreeEdge> tree_edges(uint32_t n, bool second) {
     for (uint32_t at = parent_of(i); at != testbed::kNowhere; at = parent_of(at)) ++depth[i];
     if (parent_of(i) != testbed::kNowhere) edges.push_back({i, parent_of(i)});
   }
-  std::stable_sort(edges.begin(), edges.end(),
-                   [&](const TreeEdge& a, const TreeEdge& b) { return depth[a.child] > depth[b.child]; });
+  std::stable_sort(edges.begin(), edges.end(), [&](const TreeEdge& a, const TreeEdge& b) {
+    return depth[a.child] > depth[b.child];
+  });
   return edges;
 }
 
 namespace {
 
 // One slice over one edge; `ready` is when the source's kernel has filled it.
-void cross(const RingSpec& s, const Broken& b, size_t at, uint32_t edges, uint32_t j, uint32_t src, uint32_t dst,
-           Time enq_dst, RingTimes& t, Random& random) {
+void cross(const RingSpec& s, const Broken& b, size_t at, uint32_t edges, uint32_t j, uint32_t src,
+           uint32_t dst, Time enq_dst, RingTimes& t, Random& random) {
   const size_t row = size_t{edges};
   Time posted = enq_dst;
   if (j >= kPairSlots) posted = later(posted, t.consumed[at - kPairSlots * row]);
@@ -39,7 +40,8 @@ void cross(const RingSpec& s, const Broken& b, size_t at, uint32_t edges, uint32
   moved = b.process(a, moved < kNever ? b.proxy_sleep(a, moved, random) : moved);
   t.moved[at] = moved;
   const Time begin = later(moved, last_done);
-  const Time wire = begin < kNever ? b.wire(begin, s.w * s.congestion[src], a, z, s.channel, random) : kNever;
+  const Time wire =
+      begin < kNever ? b.wire(begin, s.w * s.congestion[src], a, z, s.channel, random) : kNever;
   t.done[at] = b.process(a, wire);
   t.received[at] = b.process(z, wire + s.latency);
   t.flushed[at] = t.received[at] + s.f * b.flush(z, t.received[at]);
@@ -47,8 +49,9 @@ void cross(const RingSpec& s, const Broken& b, size_t at, uint32_t edges, uint32
 
 }  // namespace
 
-void run_tree(const RingSpec& s, const std::vector<TreeEdge>& edges, uint32_t slices, const Broken& b,
-              const Time* enq, const Time* start, Time* end, TreeTimes& t, Random& random) {
+void run_tree(const RingSpec& s, const std::vector<TreeEdge>& edges, uint32_t slices,
+              const Broken& b, const Time* enq, const Time* start, Time* end, TreeTimes& t,
+              Random& random) {
   const auto m = static_cast<uint32_t>(edges.size());
   t.up.resize(size_t{slices} * m);
   t.down.resize(size_t{slices} * m);
