@@ -29,6 +29,8 @@ _PHASES: Final[Mapping[str, tuple[str, str]]] = {
 }
 _TIMEOUT: Final = re.compile(r"Timeout\(ms\)=(\d{1,12})")
 MOST_ABSENT: Final = 16
+# Stands for the group of lines that name none.
+UNNAMED: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +44,7 @@ class Where:
 
 @dataclass
 class Log:
-    """Waits and positions by group; a group is its number in the trace, or -1 where no line names one."""
+    """Waits and positions by group; a group is its number in the trace, or `UNNAMED`."""
 
     waits: dict[int, dict[int, dict[int, Row]]] = field(default_factory=lambda: defaultdict(lambda: defaultdict(dict)))
     """group -> seq -> rank -> its timeout."""
@@ -67,7 +69,7 @@ def read_log(machine: Machine) -> Log:
         if rank is None:
             continue
         log.local_only |= row.rank is None
-        group = row.comm if row.comm is not None else -1
+        group = row.comm if row.comm is not None else UNNAMED
         if row.comm_rank is not None:
             log.inside[group].setdefault(rank, row.comm_rank)
         log.names.setdefault(group, row.group_desc or row.group or "its group")
@@ -77,7 +79,28 @@ def read_log(machine: Machine) -> Log:
             known = log.places[group].get(rank)
             if known is None or (known.enqueued or 0) <= row.last_enqueued:
                 log.places[group][rank] = Where(row.last_enqueued, row.last_completed, row)
+    _place_unnamed(log)
     return log
+
+
+def _place_unnamed(log: Log) -> None:
+    """Give a timeout whose line names no group to the one group that waits at that number, else to the only group."""
+    unnamed = log.waits.pop(UNNAMED, None)
+    if unnamed is None:
+        return
+    named = sorted(log.waits) or sorted(group for group in log.places if group != UNNAMED)
+    for seq, rows in unnamed.items():
+        for rank, row in rows.items():
+            fitting = [g for g in named if any(_same_call(row, other) for other in log.waits[g].get(seq, {}).values())]
+            chosen = fitting or named
+            group = chosen[0] if len(chosen) == 1 else UNNAMED
+            log.waits[group][seq].setdefault(rank, row)
+            if group != UNNAMED and rank in log.inside[UNNAMED]:
+                log.inside[group].setdefault(rank, log.inside[UNNAMED][rank])
+
+
+def _same_call(one: Row, two: Row) -> bool:
+    return (one.op, one.in_numel, one.out_numel) == (two.op, two.in_numel, two.out_numel)
 
 
 def everybody(facts: Facts, log: Log) -> tuple[int, ...]:
@@ -126,7 +149,7 @@ def _members(facts: Facts, log: Log, group: int, ranks: Sequence[int]) -> tuple[
     if known is not None and known.declared and known.members:
         return tuple(sorted(known.members))
     inside = log.inside.get(group, {})
-    if group == -1 or all(rank == place for rank, place in inside.items()):
+    if group == UNNAMED or all(rank == place for rank, place in inside.items()):
         return tuple(ranks)
     return tuple(sorted({*inside, *log.places.get(group, {})}))
 
@@ -170,7 +193,7 @@ def _odd_one(facts: Facts, log: Log, group: int, seq: int, ranks: Sequence[int])
         doubts.append(("medium", "the members disagree in equal numbers"))
     elif len(even) - len(odd) < len(ranks) - len(rows):
         doubts.append(("medium", f"{len(ranks) - len(rows)} ranks printed nothing of it and could turn the majority"))
-    if log.local_only and group != -1:
+    if log.local_only and group != UNNAMED:
         doubts.append(("medium", "the lines give ranks inside the group only"))
     return Suspicion(
         rule="",
@@ -198,7 +221,7 @@ def _crossed(facts: Facts, log: Log, ranks: Sequence[int]) -> Suspicion | None:
         stuck[group] = {rank for rows in seqs.values() for rank in rows}
     for one in sorted(stuck):
         for two in sorted(stuck):
-            if one >= two or stuck[one] & stuck[two]:
+            if one >= two or UNNAMED in (one, two) or stuck[one] & stuck[two]:
                 continue
             both = set(_members(facts, log, one, ranks)) & set(_members(facts, log, two, ranks))
             if not stuck[one] <= both or not stuck[two] <= both or not stuck[one] or not stuck[two]:
@@ -299,7 +322,7 @@ def _absence(
     others = [r for r in silent if r not in gone]
     if others:
         doubts.append(("medium", f"rank {some([str(r) for r in others])} prints nothing and may be missing too"))
-    if log.local_only and group != -1:
+    if log.local_only and group != UNNAMED:
         doubts.append(("medium", "the lines give ranks inside the group only"))
     signalled = sorted({row.rank for row in machine.of("dump_signal") if row.name == "local" and row.rank is not None})
     passed: list[tuple[str, tuple[int, ...], str]] = []

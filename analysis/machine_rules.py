@@ -22,13 +22,26 @@ from mycroft.analysis import (
     claims_watchdog,
 )
 from mycroft.analysis.claims import Claim, Suspicion
-from mycroft.analysis.machine import Machine
+from mycroft.analysis.machine import Machine, some
 
 if TYPE_CHECKING:
     from mycroft.analysis.case import Case
 
 Explained = tuple[list[Suspicion], set[int]]
 
+# Claims that say why a rank does not come.
+_REASONS: Final = (
+    "in_dataloader",
+    "in_checkpoint",
+    "in_evaluation",
+    "in_exception",
+    "in_code",
+    "exception",
+    "killed",
+    "out_of_memory",
+    "finished",
+    "gpu_fault",
+)
 _SYMPTOMS: Final = ("connection_closed", "ib_error", "cuda_error", "exception", "connect_failed")
 
 
@@ -97,8 +110,20 @@ def watchdog(case: Case, left: set[int]) -> Explained:
         return [], set()
     found = claims_watchdog.suspicions(case.machine, case.facts)
     return [
-        replace(s, claims=(*s.claims, *case.place_claims(s.ranks), *case.life_signs(s.ranks))) for s in found
+        _narrowed(replace(s, claims=(*s.claims, *case.place_claims(s.ranks), *case.life_signs(s.ranks)))) for s in found
     ], set()
+
+
+def _narrowed(item: Suspicion) -> Suspicion:
+    """Of several that print nothing, name those of which something says what they do instead."""
+    unproven = any(c.kind == "absent" and "prints nothing" in c.text for c in item.claims)
+    reasons = {c.ranks[0] for c in item.claims if len(c.ranks) == 1 and c.kind in _REASONS}
+    if not unproven or not reasons or not reasons < set(item.ranks):
+        return item
+    rest = some([str(r) for r in item.ranks if r not in reasons])
+    doubt = ("medium", f"rank {rest} prints nothing either, and nothing says what it does")
+    kept = tuple(c for c in item.claims if len(c.ranks) != 1 or c.ranks[0] in reasons)
+    return replace(item, ranks=tuple(sorted(reasons)), claims=kept, doubts=(*item.doubts, doubt))
 
 
 def ras(case: Case, left: set[int]) -> Explained:
