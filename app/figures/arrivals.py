@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from mycroft.app import words
 from mycroft.app.figures import svg
-from mycroft.app.pages import words
 
 State = Literal["finished", "open", "coalesced", "not_entered", "no_dump"]
 

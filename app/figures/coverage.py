@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from mycroft.app import words
 from mycroft.app.figures import svg
-from mycroft.app.pages import words
 
 LABEL_WIDTH: Final = 120
 COUNT_WIDTH: Final = 120

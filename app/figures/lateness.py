@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from mycroft.app.pages import words
+from mycroft.app import words
 
 NEUTRAL: Final = "#74829a"
 """Grey that shows on both themes; lateness accuses nobody, so the hue of the root cause is not used."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from mycroft.app import words
 from mycroft.app.figures import svg
 from mycroft.app.figures.arrivals import ticks
-from mycroft.app.pages import words
 
 LABEL_WIDTH: Final = 150
 PLOT_WIDTH: Final = 820

@@ -7,7 +7,7 @@ from typing import Any, Final
 from dash import html
 from dash.development.base_component import Component
 
-from mycroft.app.pages import words
+from mycroft.app import words
 from mycroft.app.pages.grid import Col, grid
 from mycroft.app.pages.page import Page, PageContext
 from mycroft.app.pages.panel import empty, facts, panel, unknown

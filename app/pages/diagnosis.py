@@ -5,8 +5,9 @@ from __future__ import annotations
 from dash import html
 from dash.development.base_component import Component
 
+from mycroft.app import words
 from mycroft.app.figures import lateness_bars
-from mycroft.app.pages import diagnosis_view, ranks_grid, words
+from mycroft.app.pages import diagnosis_view, ranks_grid
 from mycroft.app.pages.page import Page, PageContext
 from mycroft.app.pages.panel import Child, empty, figure, link, panel
 from mycroft.app.pages.trace_page import TracePage, open_trace

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dash import html
 
+from mycroft.app import words
 from mycroft.app.figures import chain
-from mycroft.app.pages import words
 from mycroft.app.pages.evidence_panel import evidence_panel, votes_panel
 from mycroft.app.pages.panel import Child, attributes, details, facts, figure, html_table, link, panel, tag, unknown
 from mycroft.app.pages.verdict_band import (

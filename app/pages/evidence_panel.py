@@ -7,7 +7,7 @@ from typing import Any
 
 from dash import html
 
-from mycroft.app.pages import words
+from mycroft.app import words
 from mycroft.app.pages.links import TraceLinks
 from mycroft.app.pages.panel import Child, attributes, empty, html_table, link, panel
 from mycroft.app.pages.verdict_band import Context

@@ -8,8 +8,7 @@ from typing import Any, Final
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from mycroft.app import urls
-from mycroft.app.pages import words
+from mycroft.app import urls, words
 from mycroft.app.pages.page import Page, PageContext
 from mycroft.app.pages.panel import Child, attributes, empty, facts, html_table, link, panel, problem, tag, unknown
 from mycroft.app.pages.trace_page import TracePage, open_trace

@@ -8,7 +8,7 @@ from typing import Any, Final
 from dash import html
 from dash.development.base_component import Component
 
-from mycroft.app.pages import words
+from mycroft.app import words
 from mycroft.app.pages.grid import Col, grid
 from mycroft.app.pages.links import TraceLinks
 from mycroft.app.pages.page import Page, PageContext

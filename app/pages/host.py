@@ -7,7 +7,8 @@ from typing import Final
 from dash import html
 from dash.development.base_component import Component
 
-from mycroft.app.pages import ranks_grid, words
+from mycroft.app import words
+from mycroft.app.pages import ranks_grid
 from mycroft.app.pages.page import Page, PageContext
 from mycroft.app.pages.panel import attributes, empty, facts, html_table, panel, unknown
 from mycroft.app.pages.trace_page import open_trace

@@ -9,9 +9,9 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 from flask import current_app, request
 
-from mycroft.app import access, jobs, urls
+from mycroft.app import access, jobs, urls, words
 from mycroft.app.jobs import Job
-from mycroft.app.pages import diagnosis_view, frame, links, words
+from mycroft.app.pages import diagnosis_view, frame, links
 from mycroft.app.pages.links import TraceLinks
 from mycroft.app.pages.overview import incidents_panel
 from mycroft.app.pages.page import Page, PageContext

@@ -9,8 +9,8 @@ from typing import Any, Final
 from dash import html
 from dash.development.base_component import Component
 
+from mycroft.app import words
 from mycroft.app.figures import arrivals
-from mycroft.app.pages import words
 from mycroft.app.pages.grid import Col, grid
 from mycroft.app.pages.op_entries import (
     Row,

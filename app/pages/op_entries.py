@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from mycroft.app import words
 from mycroft.app.figures import arrivals
 from mycroft.app.figures.arrivals import Arrival
-from mycroft.app.pages import words
 
 Row = Mapping[str, Any]
 

@@ -8,8 +8,9 @@ from typing import Any, Final
 from dash import html
 from dash.development.base_component import Component
 
+from mycroft.app import words
 from mycroft.app.figures import coverage
-from mycroft.app.pages import diagnosis_view, share_dialog, words
+from mycroft.app.pages import diagnosis_view, share_dialog
 from mycroft.app.pages.diagnosis import context_of
 from mycroft.app.pages.grid import Col, grid
 from mycroft.app.pages.links import TraceLinks

@@ -7,7 +7,7 @@ from typing import Any
 
 from dash import html
 
-from mycroft.app.pages import words
+from mycroft.app import words
 
 Child = Any
 """A Dash component, a text, or a list of them."""

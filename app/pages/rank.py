@@ -8,9 +8,10 @@ from typing import Any, Final
 from dash import html
 from dash.development.base_component import Component
 
+from mycroft.app import words
 from mycroft.app.figures.graph import graph
 from mycroft.app.figures.lateness import lateness_figure
-from mycroft.app.pages import ranks_grid, words
+from mycroft.app.pages import ranks_grid
 from mycroft.app.pages.grid import Col, grid
 from mycroft.app.pages.page import Page, PageContext
 from mycroft.app.pages.panel import Child, attributes, details, empty, facts, link, panel, tag, unknown

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from mycroft.app.pages import words
+from mycroft.app import words
 from mycroft.app.pages.grid import Col, grid
 from mycroft.app.pages.links import TraceLinks
 from mycroft.app.pages.panel import Child, panel

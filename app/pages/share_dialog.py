@@ -7,8 +7,7 @@ from typing import Any, Final
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 from flask import current_app, request, url_for
 
-from mycroft.app import access, shares, urls
-from mycroft.app.pages import words
+from mycroft.app import access, shares, urls, words
 from mycroft.app.pages.panel import Child, attributes, html_table, problem, tag
 from mycroft.app.state import now
 

@@ -8,9 +8,8 @@ from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 from flask import current_app
 
-from mycroft.app import urls
+from mycroft.app import urls, words
 from mycroft.app.config import AppConfig
-from mycroft.app.pages import words
 from mycroft.app.pages.grid import Col, grid
 from mycroft.app.pages.page import Page, PageContext
 from mycroft.app.pages.panel import Child, attributes, details, empty, panel, problem

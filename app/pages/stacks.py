@@ -11,9 +11,9 @@ from dash import html
 from dash.development.base_component import Component
 
 from mycroft.analysis.stacks import WORDS, call_site, classify
+from mycroft.app import words
 from mycroft.app.figures import stack_grid
 from mycroft.app.figures.stack_grid import Cell
-from mycroft.app.pages import words
 from mycroft.app.pages.page import Page, PageContext
 from mycroft.app.pages.panel import Child, details, empty, figure, link, panel, tag
 from mycroft.app.pages.stack_view import frames_list

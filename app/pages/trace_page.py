@@ -8,7 +8,8 @@ from typing import Any
 
 from dash import html
 
-from mycroft.app.pages import frame, links, share_dialog, words
+from mycroft.app import words
+from mycroft.app.pages import frame, links, share_dialog
 from mycroft.app.pages.diagnosis_view import first_incident
 from mycroft.app.pages.links import TraceLinks
 from mycroft.app.pages.page import PageContext

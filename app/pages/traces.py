@@ -9,8 +9,8 @@ from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 from dash.development.base_component import Component
 from flask import current_app, request
 
-from mycroft.app import access, jobs
-from mycroft.app.pages import frame, links, words
+from mycroft.app import access, jobs, words
+from mycroft.app.pages import frame, links
 from mycroft.app.pages.links import TraceLinks
 from mycroft.app.pages.page import Page, PageContext
 from mycroft.app.pages.panel import Child, attributes, details, empty, html_table, link, panel, problem, tag

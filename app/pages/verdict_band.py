@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from dash import html
 
-from mycroft.app.pages import words
+from mycroft.app import words
 from mycroft.app.pages.links import TraceLinks
 from mycroft.app.pages.panel import Child, attributes, copyable, link, ranks_inline, tag, unknown
 

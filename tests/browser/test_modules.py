@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Page
 
 from mycroft.app import uploads, urls
-from mycroft.app.pages import words
+from mycroft.app import words
 from tests.browser.conftest import ready
 from tests.browser.serving import Site
 

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mycroft.analysis.verdict import CATEGORIES
-from mycroft.app.pages import words
+from mycroft.app import words
 
 
 def test_every_category_of_the_verdict_has_a_name() -> None:
