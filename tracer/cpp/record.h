@@ -256,16 +256,16 @@ struct ProcessEntry {
   uint64_t salt;           // random, part of every context this process hands to NCCL
   uint64_t pid_namespace;  // inode, 0: unknown
   uint8_t boot_id[16];     // of the host's kernel
-  uint32_t pid;
-  uint32_t rank;  // global
-  uint32_t world_size;
-  uint32_t local_rank;
-  uint32_t local_world_size;
-  uint32_t device;       // CUDA ordinal in this process
-  char bus_id[16];       // PCI bus id of that device, text
-  char rank_source[24];  // which variable gave the rank
-  char host[64];
-  char addresses[56];  // of this host, comma separated
+  uint32_t pid;            // in its own namespace
+  uint32_t rank;           // global
+  uint32_t world_size;     // ranks of the job, as the launcher says
+  uint32_t local_rank;     // on this host
+  uint32_t local_world_size;  // ranks on this host
+  uint32_t device;            // CUDA ordinal in this process
+  char bus_id[16];            // PCI bus id of that device, text
+  char rank_source[24];       // which variable gave the rank
+  char host[64];              // its name, text
+  char addresses[56];         // of this host, comma separated
   uint64_t reserved[2];
 };
 

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,6 +18,8 @@ namespace mycroft {
 namespace {
 constexpr uint64_t kBlockRecords = 4096;  // 256 KB: stays in the second-level cache
 constexpr uint64_t kMostRecords = uint64_t{1} << 32;
+constexpr size_t kLargePage = size_t{2} << 20;
+constexpr size_t kSmallColumn = size_t{512} << 10;
 constexpr uint64_t kUnsettled = 64;  // more threads than that do not write at one time
 }  // namespace
 
@@ -26,22 +29,68 @@ Column::Column(Column&& other) noexcept
     : type(other.type),
       data_(std::exchange(other.data_, nullptr)),
       size_(std::exchange(other.size_, 0)),
-      capacity_(std::exchange(other.capacity_, 0)) {}
+      capacity_(std::exchange(other.capacity_, 0)),
+      limit_(other.limit_),
+      mapping_(std::exchange(other.mapping_, nullptr)),
+      mapping_bytes_(std::exchange(other.mapping_bytes_, 0)) {}
 
-Column::~Column() { std::free(data_); }
+Column::~Column() {
+  if (mapping_ != nullptr) {
+    munmap(mapping_, mapping_bytes_);
+  } else {
+    std::free(data_);
+  }
+}
 
 uint8_t* Column::grow(size_t more) {
   if (size_ + more > capacity_) {
-    size_t wanted = capacity_ != 0 ? capacity_ * 2 : 1024;
-    if (wanted < size_ + more) wanted = size_ + more;
-    void* moved = std::realloc(data_, wanted * type.width);
-    if (moved == nullptr) throw std::bad_alloc();
-    data_ = static_cast<uint8_t*>(moved);
-    capacity_ = wanted;
+    if (mapping_ == nullptr && (size_ + more) * type.width > kSmallColumn && size_ + more <= limit_) {
+      map_whole();
+    } else {
+      enlarge(size_ + more);
+    }
   }
   uint8_t* at = data_ + size_ * type.width;
   size_ += more;
   return at;
+}
+
+void Column::enlarge(size_t rows) {
+  size_t wanted = capacity_ != 0 ? capacity_ * 2 : 1024;
+  if (wanted < rows) wanted = rows;
+  // More rows than were announced: an ordinary block again.
+  void* moved = std::realloc(mapping_ == nullptr ? data_ : nullptr, wanted * type.width);
+  if (moved == nullptr) throw std::bad_alloc();
+  if (mapping_ != nullptr) {
+    std::memcpy(moved, data_, size_ * type.width);
+    munmap(mapping_, mapping_bytes_);
+    mapping_ = nullptr;
+  }
+  data_ = static_cast<uint8_t*>(moved);
+  capacity_ = wanted;
+}
+
+// A column that is going to be long moves, once, into address space for all rows that can come. Its pages are
+// touched as it fills, in large pages where the kernel has them: first touches of small ones cost more than
+// decoding does.
+void Column::map_whole() {
+  const size_t bytes = limit_ * type.width;
+  const size_t whole = bytes + 2 * kLargePage;
+  void* mapping = mmap(nullptr, whole, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (mapping == MAP_FAILED) {
+    enlarge(size_ + 1);
+    return;
+  }
+  const auto start = reinterpret_cast<uintptr_t>(mapping);
+  auto* aligned = reinterpret_cast<uint8_t*>((start + kLargePage - 1) & ~(kLargePage - 1));
+  madvise(aligned, bytes, MADV_HUGEPAGE);  // a hint
+  if (size_ != 0) std::memcpy(aligned, data_, size_ * type.width);
+  std::free(data_);
+  data_ = aligned;
+  capacity_ = limit_;
+  mapping_ = mapping;
+  mapping_bytes_ = whole;
 }
 
 // --- opening ---
@@ -200,7 +249,6 @@ Decoded TraceReader::read(uint64_t from, uint64_t most, bool live) const {
   const uint64_t records = layout_.ring_records;
   const uint64_t end = live ? settled(from, head()) : head();
   Decoded result;
-  Decoder decoder;
   uint64_t at = end > records ? end - records : 0;
   if (from > at) {
     at = from;
@@ -208,6 +256,7 @@ Decoded TraceReader::read(uint64_t from, uint64_t most, bool live) const {
     result.losses.overwritten += at - from;
   }
   result.from = at;
+  Decoder decoder(end > at ? static_cast<size_t>(end - at < most ? end - at : most) : 0);
   const auto block = std::make_unique<uint64_t[]>(kBlockRecords * (kRecordBytes / 8));
   uint64_t left = most;
   while (at < end && left > 0) {

@@ -34,7 +34,9 @@ struct ColumnType {
 
 class Column {
  public:
-  explicit Column(const ColumnType& column_type) : type(column_type) {}
+  // `limit`: rows that can come at most; more is allowed and slower.
+  explicit Column(const ColumnType& column_type, size_t limit = 0)
+      : type(column_type), limit_(limit) {}
   Column(Column&& other) noexcept;
   Column(const Column&) = delete;
   Column& operator=(const Column&) = delete;
@@ -52,9 +54,15 @@ class Column {
 
  private:
   uint8_t* grow(size_t more);
+  void enlarge(size_t rows);
+  void map_whole();
+
   uint8_t* data_ = nullptr;
   size_t size_ = 0;
   size_t capacity_ = 0;
+  size_t limit_ = 0;
+  void* mapping_ = nullptr;  // nullptr: data_ is from malloc
+  size_t mapping_bytes_ = 0;
 };
 
 struct Batch {
