@@ -177,7 +177,7 @@ class Agent:
 
     def run(self, channel: Channel) -> None:
         """Until all ranks have ended and the launcher is gone."""
-        listener = socket.create_server((self.plan.address(self.plan.scenario.layout.ranks_of_host(self.host)[0]), 0))
+        listener = socket.create_server(("" if self.plan.namespaces else "127.0.0.1", 0))
         self.start_ranks()
         threading.Thread(target=sink, args=(listener,), daemon=True).start()
         channel.send(kind="agent", host=self.host, pid=os.getpid(), port=listener.getsockname()[1])

@@ -28,7 +28,7 @@ from mycroft.tracer.trace import Trace, open_trace
 
 _START_S = 60.0
 _TURN_S = 0.1
-_FLOWS_PER_RANK = 6
+_FLOWS_PER_RANK = 3
 # Shares of the network interface, and times of an outage.
 _SLOW_NIC = 0.2
 _FLAP_DOWN_S, _FLAP_UP_S = 2.0, 3.0
@@ -75,6 +75,7 @@ class Job:
         why = namespaces.available() if scenario.namespaces else "not asked for"
         self.hosts_are = "network namespaces" if not why else f"shaped in process ({why})"
         self.scratch = Path(tempfile.mkdtemp(prefix="mycroft-testbed-", dir=_memory_folder()))
+        self.janitor = _janitor(self.scratch)
         self.plan = Plan(
             scenario=self.scenario,
             folder=folder.resolve(),
@@ -267,11 +268,15 @@ class Job:
                 if to is not None:
                     to.send(kind="condition", values={"nic_bytes_per_s": self.scenario.nic_bytes_per_s * _SLOW_NIC})
             return "the proxies of all its ranks keep to a fifth of the rate"
-        other = (host + 1) % layout.hosts
-        target, port = self.plan.address(layout.ranks_of_host(other)[0]), self.agents[other][1]
-        flows = [(self.plan.address(rank), target, port) for rank in ranks for _ in range(_FLOWS_PER_RANK)]
+        # Spread over all other hosts, so that it is this one's interfaces that are full.
+        others = [rank for rank in range(layout.world) if layout.host(rank) != host]
+        flows: list[tuple[str, str, int]] = []
+        for place, rank in enumerate(ranks):
+            for number in range(_FLOWS_PER_RANK):
+                target = others[(place + number * len(ranks)) % len(others)]
+                flows.append((self.plan.address(rank), self.plan.address(target), self.agents[layout.host(target)][1]))
         channel.send(kind="traffic", flows=flows)
-        return f"{len(flows)} competing TCP flows from {self.plan.host_name(host)} to {self.plan.host_name(other)}"
+        return f"{len(flows)} competing TCP flows from {self.plan.host_name(host)} to the other hosts"
 
     # --- run ---
 
@@ -379,6 +384,8 @@ class Job:
         if self.listener is not None:
             self.listener.close()
         shutil.rmtree(self.scratch, ignore_errors=True)
+        self.janitor.kill()
+        self.janitor.communicate()
         shutil.rmtree(self.folder / "job", ignore_errors=True)
 
     def outcome(self, ended: str, started: float) -> Outcome:
@@ -401,6 +408,15 @@ class Job:
             exits={i: rank.exit for i, rank in enumerate(self.ranks) if rank.exit is not None},
             wall_s=time.monotonic() - started,
         )
+
+
+def _janitor(folder: Path) -> subprocess.Popen[bytes]:
+    """Start what removes a folder when this process is gone, even if it was killed: its pipe ends then."""
+    return subprocess.Popen(
+        ["sh", "-c", 'cat > /dev/null; sleep 1; exec rm -rf -- "$1"', "janitor", str(folder)],
+        stdin=subprocess.PIPE,
+        start_new_session=True,
+    )
 
 
 def _memory_folder() -> str | None:
@@ -429,8 +445,8 @@ def run_job(scenario: Scenario, folder: Path, *, say: Callable[[str], None] = la
         raise TestbedError(f"{folder}: exists and is not empty; name a new folder")
     folder.mkdir(parents=True, exist_ok=True)
     started = time.monotonic()
-    job = Job(scenario, folder, say=say)
     before = signal.signal(signal.SIGTERM, _interrupt)
+    job = Job(scenario, folder, say=say)
     try:
         say(f"{job.scenario.layout.world} ranks on {job.scenario.layout.hosts} hosts, {job.hosts_are}")
         job.start()
@@ -444,6 +460,7 @@ def run_job(scenario: Scenario, folder: Path, *, say: Callable[[str], None] = la
     finally:
         # A second Ctrl-C must not stop the clean-up.
         interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         try:
             job.end()
         finally:

@@ -106,9 +106,9 @@ def _named() -> dict[str, Scenario]:
                 work=Work(kernel_units=2500, kernel_ms=0.0, microbatches=2),
                 pin=True,
             )
-        elif fault.name in ("bg_traffic",):
-            base = replace(base, layout=Layout(tp=4, dp=2, hosts=2))
-        elif fault.name in ("link_flap",):
+        elif fault.name == "bg_traffic":
+            base = replace(base, layout=Layout(tp=2, dp=4, hosts=4))
+        elif fault.name == "link_flap":
             base = replace(base, iterations=40)
         found[fault.name] = base
     found["demo"] = replace(found["absent"], layout=Layout(tp=4, dp=2, hosts=2), patience_s=16.0)
