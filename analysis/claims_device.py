@@ -75,7 +75,9 @@ def _suspicion(machine: Machine, row: Row, why: str, rows: Sequence[Row], around
     where = f"{row.device or 'a GPU'} of {row.host or 'an unnamed host'}"
     same = [r for r in rows if r.host == row.host and r.device == row.device and r.name in ("fatal", "fault", "remedy")]
     claims: list[Claim] = []
-    ranks = (row.rank,) if row.rank is not None else ()
+    guess = user_by_error(machine, row) if row.rank is None else None
+    rank = row.rank if row.rank is not None else guess
+    ranks = (rank,) if rank is not None else ()
     hosts = (row.host,) if row.host else ()
     devices = (row.device,) if row.device else ()
     for other in same:
@@ -126,7 +128,10 @@ def _suspicion(machine: Machine, row: Row, why: str, rows: Sequence[Row], around
         doubts.append(("medium", why))
     if row.code is not None and (row.code == 74 or 144 <= row.code <= 150):
         doubts.append(("medium", "an NVLink error may come from the GPU at the other end of the link"))
-    if row.rank is None:
+    if guess is not None:
+        words = f"told by its own CUDA error and the address of its GPU: no line ties rank {guess} to {row.host}"
+        doubts.append(("medium", words))
+    elif row.rank is None:
         doubts.append(("medium", "no line says which rank uses this GPU"))
     return Suspicion(
         rule="",
@@ -139,6 +144,18 @@ def _suspicion(machine: Machine, row: Row, why: str, rows: Sequence[Row], around
         doubts=tuple(doubts),
         passed_over=tuple(dict.fromkeys(passed)),
     )
+
+
+def user_by_error(machine: Machine, row: Row) -> int | None:
+    """Return the one rank that has a GPU at this address, a CUDA error of its own, and a host nobody else has named.
+
+    A container knows its pod, the kernel its node: without a table of pods nothing else joins them.
+    """
+    if row.host is not None and machine.ranks_on(row.host):
+        return None
+    failed = {r.rank for r in machine.of("cuda_error", "exception") if "CUDA error" in f"{r.name} {r.detail} {r.text}"}
+    found = [rank for rank, gpu in machine.gpus.items() if gpu == row.device and rank in failed]
+    return found[0] if len(found) == 1 else None
 
 
 def claims(machine: Machine, around: int | None) -> list[Claim]:

@@ -91,6 +91,8 @@ def _why_not_healthy(case: Case) -> str:
     facts = case.facts
     if not facts.dumps and not case.lives:
         return "there is no dump, log or stack of any rank"
+    if not _shows_progress(case):
+        return "nothing shows that the ranks went on: no dump, no step, no finished operation and no end"
     if case.graph.waiting and case.liveness.state != "in_flight":
         return f"{count_words(case.graph.waiting)} wait, and the evidence does not show for whom"
     failed = [r for r, life in case.lives.items() if life.victim_error is not None or life.size_complaint is not None]
@@ -103,6 +105,13 @@ def _why_not_healthy(case: Case) -> str:
             f"{count_words(lost)} left no dump, and this recorder does not tell a failed operation from a finished one"
         )
     return ""
+
+
+def _shows_progress(case: Case) -> bool:
+    """Say whether anything shows the job at work; a log that ends after its start shows nothing."""
+    if case.facts.dumps or not case.facts.steps.is_empty() or not case.machine.perf.is_empty():
+        return True
+    return any(life.ended_well for life in case.lives.values())
 
 
 def _unknown(case: Case, findings: tuple[Finding, ...], *, aged: bool) -> tuple[Unknown, ...]:

@@ -194,6 +194,8 @@ class Machine:
     files: Mapping[int, str]
     addresses: Mapping[str, str] = field(default_factory=dict[str, str])
     """Host that alone uses an address."""
+    gpus: Mapping[int, str] = field(default_factory=dict[int, str])
+    """PCI address of the GPU of each rank."""
 
     def of(self, *kinds: str) -> list[Row]:
         """Return the rows of these kinds in file order."""
@@ -238,6 +240,7 @@ def read_machine(store: Frames, files: Mapping[int, str]) -> Machine:
         pids={int(p["rank"]): int(p["pid"]) for p in places if p["pid"] is not None},
         files=files,
         addresses=_addresses(rows["identity"]),
+        gpus={int(p["rank"]): str(p["gpu"]) for p in places if p["gpu"]},
     )
 
 
