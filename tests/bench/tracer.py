@@ -2,9 +2,9 @@
 
     python -m tests.bench.tracer [--against OTHER.so] [--runs 9] [--write]
 
-The replay driver's host calls the plugin as NCCL does; a plugin that does nothing is the zero. Each figure is the median
-of `--runs` processes, ours, the empty one and the other one in turn, so that drift of the machine meets all of them. CPU
-time of the measured thread, not wall time: other load on the machine hardly counts.
+The replay driver's host calls the plugin as NCCL does; a plugin that does nothing is the zero. Each figure is the
+median of `--runs` processes, ours, the empty one and the other one in turn, so that drift of the machine meets all of
+them. CPU time of the measured thread, not wall time: other load on the machine hardly counts.
 
 Ends with 1 if a bar does not hold. `--write` puts the table into docs/overhead.md.
 """
