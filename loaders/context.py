@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -182,22 +183,23 @@ class TraceContext:
     def _write_table(self, writer: StoreWriter, table: schema.Table, maps: dict[str, pl.Series]) -> None:
         parts = self._parts.pop(table.name, [])
         frames = self._buffers.pop(table.name, [])
-        if parts and frames:
-            self._buffers[table.name] = frames
-            self._park(table.name)
-            parts += self._parts.pop(table.name)
-            frames = []
-        for path in parts:
-            writer.append(
-                table.name, _sorted(table, _renumbered(self._identity.apply(table.name, pl.read_ipc(path)), maps))
-            )
-            path.unlink()
-        if frames:
-            whole = pl.concat(frames, how="diagonal") if len(frames) > 1 else frames[0]
-            frames.clear()
-            writer.append(table.name, _sorted(table, _renumbered(self._identity.apply(table.name, whole), maps)))
-        if len(parts) > 1:
-            writer.sort(table.name)
+        if not parts:
+            if frames:
+                whole = pl.concat(frames, how="diagonal") if len(frames) > 1 else frames[0]
+                frames.clear()
+                writer.append(table.name, _sorted(table, self._final(table, whole, maps)))
+            return
+        writer.append_pieces(
+            table.name,
+            chain(
+                (self._final(table, pl.read_ipc(path), maps) for path in parts),
+                (self._final(table, frame, maps) for frame in frames),
+            ),
+        )
+
+    def _final(self, table: schema.Table, frame: pl.DataFrame, maps: dict[str, pl.Series]) -> pl.DataFrame:
+        """Return rows with what became known after they were handed over."""
+        return _renumbered(self._identity.apply(table.name, frame), maps)
 
     def _emit_dimensions(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -275,28 +275,39 @@ class StoreWriter:
         return row[0] if row else None
 
     def append(self, table: str, frame: pl.DataFrame) -> None:
-        """Append rows; columns that the frame lacks become NULL."""
+        """Append rows in the order given; columns that the frame lacks become NULL."""
+        self._insert(table, table, frame)
+
+    def append_pieces(self, table: str, pieces: Iterable[pl.DataFrame]) -> None:
+        """Append rows that do not fit into memory together, in the order of the table.
+
+        Rows that are equal in the table's sort columns stay in the order given.
+        """
+        keys = "".join(f'"{name}", ' for name in schema.BY_NAME[table].sort)
+        # Temporary tables go to disk beside the file where the memory limit asks for it.
+        self._connection.execute(f"CREATE TEMP TABLE unsorted AS FROM {table} LIMIT 0")
+        try:
+            for piece in pieces:
+                self._insert(table, "unsorted", piece)
+            self._connection.execute(f"INSERT INTO {table} FROM unsorted ORDER BY {keys}rowid")
+        except duckdb.Error as error:
+            raise StoreError(f"{self.path}: rows of {table} cannot be sorted: {_one_line(error)}") from error
+        finally:
+            self._connection.execute("DROP TABLE unsorted")
+
+    def _insert(self, table: str, into: str, frame: pl.DataFrame) -> None:
         if frame.is_empty():
             return
         names = ", ".join(f'"{schema.BY_NAME[table].columns[i].name}"' for i in _positions(table, frame))
         self._connection.register("incoming", frame)
         try:
             # Names of tables and columns come from the schema alone.
-            self._connection.execute(f"INSERT INTO {table} ({names}) SELECT {names} FROM incoming")  # noqa: S608
+            self._connection.execute(f"INSERT INTO {into} ({names}) SELECT {names} FROM incoming")  # noqa: S608
         except duckdb.Error as error:
             raise StoreError(f"{self.path}: rows of {table} cannot be stored: {_one_line(error)}") from error
         finally:
             self._connection.unregister("incoming")
         self.rows[table] = self.rows.get(table, 0) + frame.height
-
-    def sort(self, table: str) -> None:
-        """Bring the rows of a table, appended in several pieces, into the table's order."""
-        keys = ", ".join(f'"{name}"' for name in schema.BY_NAME[table].sort)
-        if keys:
-            self._connection.execute(f"CREATE TEMP TABLE unsorted AS FROM {table}")
-            self._connection.execute(f"DELETE FROM {table}")  # noqa: S608
-            self._connection.execute(f"INSERT INTO {table} FROM unsorted ORDER BY {keys}")
-            self._connection.execute("DROP TABLE unsorted")
 
     def finish(self) -> None:
         """Write everything to disk and close the file; it is complete from here on."""

@@ -273,19 +273,17 @@ def filled(context: TraceContext) -> None:
 
 
 def test_rows_that_do_not_fit_into_memory_make_the_same_trace(tmp_path: Path) -> None:
-    for name, size in (("big", 1 << 30), ("small", 2000)):
+    for name, size in (("big", 1 << 30), ("small", 5000)):
         context = TraceContext(tmp_path / name, buffer_bytes=size)
         filled(context)
         writer = StoreWriter(tmp_path / f"{name}.duckdb")
         context.write(writer, files=NO_FILES, meta={"schema_version": str(schema.SCHEMA_VERSION)})
         writer.finish()
-    assert list((tmp_path / "small").iterdir()) == []
+    assert len(list((tmp_path / "small").iterdir())) > 3
     big, small = tables_of(tmp_path / "big.duckdb"), tables_of(tmp_path / "small.duckdb")
     assert big["coll_ops"].height == 1000
     for name, frame in big.items():
-        assert sorted(map(str, frame.rows())) == sorted(map(str, small[name].rows())), name
-    keys = ["comm_id", "op_seq", "rank"]
-    assert small["coll_ops"].select(keys).equals(small["coll_ops"].select(keys).sort(keys))
+        assert frame.equals(small[name]), name
 
 
 def test_hosts_are_numbered_by_name_and_rows_follow(tmp_path: Path) -> None:

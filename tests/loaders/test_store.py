@@ -90,15 +90,20 @@ def test_an_abandoned_file_goes_away(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_rows_appended_in_pieces_can_be_sorted_afterwards(tmp_path: Path) -> None:
+def test_rows_in_pieces_end_up_in_the_order_of_the_table(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path / "t.duckdb")
     writer.append("trace_meta", pl.DataFrame({"key": ["schema_version"], "value": [str(schema.SCHEMA_VERSION)]}))
-    for rank in (5, 1, 3):
-        writer.append("rank_dumps", pl.DataFrame({"rank": [rank], "file_id": [0], "kind": ["ring"]}))
-    writer.sort("rank_dumps")
+    pieces = (
+        pl.DataFrame({"rank": [rank, 1], "file_id": [rank, rank], "kind": ["ring", f"of piece {rank}"]})
+        for rank in (5, 2, 3)
+    )
+    writer.append_pieces("rank_dumps", pieces)
     writer.finish()
     with open_store(tmp_path / "t.duckdb") as store:
-        assert store.frame("SELECT rank FROM rank_dumps")["rank"].to_list() == [1, 3, 5]
+        # Equal ranks stay in the order in which they came.
+        rows = store.frame("SELECT rank, file_id FROM rank_dumps").rows()
+        assert rows == [(1, 5), (1, 2), (1, 3), (2, 2), (3, 3), (5, 5)]
+        assert store.frame("SELECT count(*) FROM duckdb_tables() WHERE table_name = 'unsorted'").item() == 0
 
 
 @pytest.mark.parametrize("content", [None, b"", b"not a database", b"\0" * 20_000])
