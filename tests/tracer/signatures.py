@@ -34,10 +34,10 @@ def with_peer(frame: pl.DataFrame, groups: dict[str, tuple[int, ...]]) -> pl.Dat
 
 
 def per_byte(frames: Frames, truth: dict[str, Any], of: pl.Expr, column: str) -> tuple[float, float]:
-    """Median of a sum per byte of flows before and after the fault."""
+    """A sum of flows per byte, before and after the fault."""
     flows = frames.flow.filter(of & (pl.col("bytes") > 4096) & (pl.col("op_kind") != "all_reduce"))
     at = truth["injected_ns"]
-    value = (pl.col(column) / pl.col("bytes")).median()
+    value = pl.col(column).sum() / pl.col("bytes").sum()
     before = flows.filter(pl.col("end_ts").cast(pl.Int64) < at).select(value).item()
     after = flows.filter(pl.col("end_ts").cast(pl.Int64) > at + 500_000_000).select(value).item()
     return before or 0.0, after or 0.0
@@ -112,7 +112,7 @@ def nic_down(frames: Frames, rank: int, groups: dict[str, tuple[int, ...]]) -> S
     touching = stuck.filter((pl.col("rank") == rank) | (pl.col("peer_rank") == rank))
     silent_ones = touching.filter(~unacknowledged).height
     return touching.height > 0 and touching.height == stuck.height, (
-        f"{touching.height} of {stuck.height} flows that the network holds touch it, {silent_ones} of them without credit"
+        f"{touching.height} of {stuck.height} flows the network holds touch it, {silent_ones} for want of credit"
     )
 
 
