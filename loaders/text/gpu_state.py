@@ -359,7 +359,7 @@ def _dcgm(scope: FileScope, line: Line, match: re.Match[str]) -> None:
 
 
 MATCHERS: Final[tuple[Matcher, ...]] = (
-    Matcher("nvidia_smi_q", FORMAT, ("NVSMI LOG",), re.compile(r"=+NVSMI LOG=+"), _query, 20_000),
+    Matcher("nvidia_smi_q", FORMAT, ("NVSMI LOG",), re.compile(r"=NVSMI LOG="), _query, 20_000),
     Matcher(
         "nvidia_smi_gpu",
         FORMAT,
@@ -380,7 +380,7 @@ MATCHERS: Final[tuple[Matcher, ...]] = (
             "power.draw",
             "pci.bus_id",
         ),
-        re.compile(r"^\s*[a-z_]+[\w.]*(?: \[[^\]]{1,20}\])?(?:, ?[a-z_]+[\w.]*(?: \[[^\]]{1,20}\])?){1,80}\s*$"),
+        re.compile(r"^\s*[a-z_][\w.]*(?: \[[^\]]{1,20}\])?(?:, ?[a-z_][\w.]*(?: \[[^\]]{1,20}\])?){1,80}\s*$"),
         _csv_header,
         20_000,
     ),

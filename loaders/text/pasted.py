@@ -36,7 +36,7 @@ _OPENER: Final = re.compile(
 )
 # The beginnings of a message of its own; what is wrapped at words goes on until the next one.
 _START: Final = re.compile(
-    r"\s*(?:\[rank\d+\]:|\[?[IWEF](?:\d{3,4} \d\d:| \w+\.cpp)|\[\d{4}-\d\d-\d\d|\d{4}-\d\d-\d\d[ T]"
+    r"\s{0,16}(?:\[rank\d+\]:|\[?[IWEF](?:\d{3,4} \d\d:| \w+\.cpp)|\[\d{4}-\d\d-\d\d|\d{4}-\d\d-\d\d[ T]"
     r"|[\w.-]+:\d+:\d+ \[|\[[a-z]+\d+\]:"
     r"|(?:WARNING|ERROR|INFO):|srun: |Traceback|  File \"|\[\d+\]:|Root Cause|Failures:|[-=]{8,})"
 )

@@ -149,7 +149,7 @@ MATCHERS: Final[tuple[Matcher, ...]] = (
         "gloo_enforce",
         FORMAT,
         ("Received data size doesn't match expected size",),
-        re.compile(r"(?P<value>\d+) vs \d+\. Received data size doesn't match expected size"),
+        re.compile(r"(?<!\d)(?P<value>\d{1,15}) vs \d{1,15}\. Received data size doesn't match expected size"),
         told("fingerprint_mismatch", "gloo_size"),
     ),
     Matcher(

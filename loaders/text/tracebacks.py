@@ -236,7 +236,7 @@ class _Fault:
 
 
 THREAD: Final = re.compile(
-    r"\s*(?P<current>Current thread|current thread)? ?(?:Thread )?(?P<id>0x[0-9a-fA-F]+)(?: \[[^\]]{1,64}\])? "
+    r"[ \t]{0,16}(?P<current>Current thread|current thread)? ?(?:Thread )?(?P<id>0x[0-9a-fA-F]+)(?: \[[^\]]{1,64}\])? "
     r"\(most recent call first\):"
 )
 
