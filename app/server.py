@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +22,7 @@ from mycroft.app import access, api, compression, login, urls
 from mycroft.app.config import AppConfig
 from mycroft.app.pages import PAGES, PageContext
 from mycroft.app.pages import shell as frame
-from mycroft.app.queries import Queries, make_cache, queries_of
+from mycroft.app.queries import Queries, UnknownTraceError, make_cache, queries_of
 from mycroft.app.recognition import format_of
 from mycroft.app.state import State as StateFile
 from mycroft.app.uploads import Uploads
@@ -104,8 +105,18 @@ def _route(app: Dash, config: AppConfig) -> None:
             return lay_out(address)
         except access.AccessError as error:
             return frame.message("Not yours to see", f"{error}."), TITLE
+        except UnknownTraceError as error:
+            newest = None
+            if error.newest is not None:
+                newest = urls.build(replace(address, view={**address.view, "g": error.newest}))
+            return frame.message("Not here", f"{error}.", newest=newest), TITLE
         except MycroftError as error:
             return frame.message("Cannot be shown", f"{error}."), TITLE
+        except Exception as error:
+            # A page that fails says so in its place; left to Dash, the page before would stay under the new address.
+            LOG.exception("page %s", address.page)
+            text = f"This page could not be made ({type(error).__name__}). The log of the server has the details."
+            return frame.message("Something broke", text), TITLE
 
 
 _SET_TITLE: Final = (

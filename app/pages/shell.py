@@ -6,7 +6,7 @@ from dash import dcc, html
 from dash.development.base_component import Component
 
 from mycroft.app.pages import frame, links
-from mycroft.app.pages.panel import link
+from mycroft.app.pages.panel import Child, attributes, link
 
 URL_ID = "url"
 PAGE_ID = "page"
@@ -51,10 +51,19 @@ def loading() -> Component:
     )
 
 
-def message(title: str, text: str) -> Component:
-    """Return a page that only says something: unknown address, no access, an error."""
+def message(title: str, text: str, *, newest: str | None = None) -> Component:
+    """Return a page that only says something: unknown address, no access, an error.
+
+    `newest` is the address of the same page in the newest generation, where the one asked for is gone.
+    """
+    offer: Child = None
+    if newest is not None:
+        # The path stays the same, so the page has to be loaded anew.
+        offer = html.P(html.A("Open the newest", href=newest, **attributes(data_reload="")))
     return frame.page(
         "message",
-        html.Section([html.H1(title), html.P(text), html.P(link("All traces", links.traces()))], className="message"),
+        html.Section(
+            [html.H1(title), html.P(text), offer, html.P(link("All traces", links.traces()))], className="message"
+        ),
         crumbs=[("Traces", links.traces()), (title, None)],
     )

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from mycroft.app import uploads, urls
-from mycroft.app import words
+from mycroft.app import uploads, urls, words
 from tests.browser.conftest import ready
 from tests.browser.serving import Site
 

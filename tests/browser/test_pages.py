@@ -61,7 +61,8 @@ def test_page_is_drawn_and_accessible_in_both_themes(
     for grid in page.locator(".grid").all():
         # A table draws itself when it comes into view.
         grid.scroll_into_view_if_needed()
-        grid.locator(".ag-row").first.wait_for()
+        grid.locator(".ag-header-cell").first.wait_for()
+        grid.locator(".ag-row .ag-cell").first.wait_for()
     assert page.evaluate("window.__owned") is None
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     page.evaluate(AXE)
