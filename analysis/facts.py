@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 import polars as pl
@@ -127,6 +127,8 @@ class Group:
     order: Mapping[int, int] = field(default_factory=dict[int, int])
     unseen: int = 0
     """Members that must exist (size known) and that no source names."""
+    possible: tuple[int, ...] = ()
+    """Ranks without a dump that may be those members."""
 
     @property
     def title(self) -> str:
@@ -423,26 +425,19 @@ def _complete(
         families[family(group.desc, group.kind)].append(group)
     result = dict(groups)
     for sisters in families.values():
-        usual = Counter(max(len(g.members), size.get(g.comm, 0)) for g in sisters)
-        most = max(usual.values())
-        wanted_by_family = max(n for n, times in usual.items() if times == most) if len(sisters) > 1 else 0
         placed = {r for g in sisters for r in g.members}
-        loose = [r for r in expected if r not in placed and r not in dumps]
-        short = [(g, max(size.get(g.comm, 0), wanted_by_family) - len(g.members)) for g in sisters]
+        loose = tuple(r for r in expected if r not in placed and r not in dumps)
+        if not loose:
+            continue
+        # Sister groups are of one size; a missing dump can only make one look smaller.
+        usual = max(len(g.members) for g in sisters) if len(sisters) > 1 else 0
+        short = [(g, max(size.get(g.comm, 0), usual) - len(g.members)) for g in sisters]
         short = [(g, lack) for g, lack in short if lack > 0]
         for group, lack in short:
-            fits = len(short) == 1 and len(loose) == lack
-            result[group.comm] = Group(
-                group.comm,
-                group.key,
-                group.name,
-                group.desc,
-                group.kind,
-                tuple(sorted({*group.members, *loose})) if fits else group.members,
-                False,
-                group.order,
-                0 if fits else lack,
-            )
+            if len(short) == 1 and len(loose) == lack:
+                result[group.comm] = replace(group, members=tuple(sorted({*group.members, *loose})))
+            else:
+                result[group.comm] = replace(group, unseen=lack, possible=loose)
     return result
 
 

@@ -249,6 +249,16 @@ def stuck_together(case: Case, left: set[int]) -> Explained:
 
 
 def unseen(case: Case, left: set[int]) -> Explained:
-    """Somebody that no source names is missing, or everybody is in a wait that the evidence does not show."""
+    """Somebody that no source names is missing: one of the ranks without a dump that are in no sister group."""
+    found: list[Suspicion] = []
     indices = {i for i in left if case.graph.sinks[i].kind in ("unseen", "waits")}
-    return [], indices
+    for index in sorted(indices):
+        sink = case.graph.sinks[index]
+        node = main_meeting(case, sink)
+        if sink.kind != "unseen" or not sink.ranks or node is None:
+            continue
+        text = f"a member of {case.facts.groups[node.key[0]].title} is missing from "
+        text += f"{op_words(case, case.graph.meetings[node])}; {count_words(sink.ranks)} left no dump"
+        item = sink_suspicion(case, index, "no_dump", text, node, sink.ranks)
+        found.append(replace(item, one_of=len(sink.ranks) > 1))
+    return found, indices

@@ -306,7 +306,7 @@ class _Builder:
             return Sink("stuck", self.meetings[first].here, (first,), blamed, (first,))
         if first.kind == "wait":
             return Sink("waits", ranks, (first,), blamed, ())
-        return Sink("unseen", (), (first,), blamed, feeding)
+        return Sink("unseen", self.facts.groups[first.key[0]].possible, (first,), blamed, feeding)
 
 
 def _relevant(opens: Sequence[Open]) -> tuple[Open, ...]:
