@@ -21,7 +21,7 @@ from tests.tracer.signatures import signature
 
 
 def left_behind(before: set[str]) -> list[str]:
-    """What is on the machine now and was not before: agents, interfaces, namespaces, shared memory of ours."""
+    """What is on the machine now and was not before: agents and ranks, shared memory, interfaces, namespaces."""
     return sorted(belongings() - before)
 
 
@@ -34,9 +34,10 @@ def belongings() -> set[str]:
                 state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
             except OSError:
                 continue
-            if b"mycroft.tracer.testbed.agent" in arguments and state != "Z":
+            own = any(f"mycroft-testbed-{os.getpid()}-".encode() in argument for argument in arguments)
+            if own and state != "Z":
                 found.add(f"process {entry.name}")
-    found |= {f"shm {path.name}" for path in Path("/dev/shm").glob("mycroft-testbed-*")}
+    found |= {f"shm {path.name}" for path in Path("/dev/shm").glob(f"mycroft-testbed-{os.getpid()}-*")}
     found |= {f"interface {name}" for name in os.listdir("/sys/class/net") if name != "lo"}
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout
     return found | {f"namespace {line.split()[0]}" for line in listed.splitlines()}

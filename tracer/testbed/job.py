@@ -74,7 +74,7 @@ class Job:
         self.folder = folder
         why = namespaces.available() if scenario.namespaces else "not asked for"
         self.hosts_are = "network namespaces" if not why else f"shaped in process ({why})"
-        self.scratch = Path(tempfile.mkdtemp(prefix="mycroft-testbed-", dir=_memory_folder()))
+        self.scratch = Path(tempfile.mkdtemp(prefix=f"mycroft-testbed-{os.getpid()}-", dir=_memory_folder()))
         self.janitor = _janitor(self.scratch)
         self.plan = Plan(
             scenario=self.scenario,

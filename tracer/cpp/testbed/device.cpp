@@ -169,6 +169,7 @@ bool Engine::device_turn(int64_t now, int64_t& next) {
           moved = true;
           wake_proxy();
         }
+        if (k.done() && k.busy_until_ns > now) next = std::min(next, k.busy_until_ns);
         ended = ended && k.done() && k.busy_until_ns <= now;
       }
       if (!ended) break;
