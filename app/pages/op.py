@@ -184,7 +184,8 @@ def layout(ctx: PageContext, trace: str, comm: str, seq: int) -> Component:
 
 def _collective_panels(page: TracePage, group: Row, members: Sequence[Row], entries: Sequence[Row]) -> list[Child]:
     states = member_states(members, entries)
-    odd = frozenset(entry["rank"] for entry in entries if differences(entry, usual(entries)))
+    common = usual(entries)
+    odd = frozenset(entry["rank"] for entry in entries if differences(entry, common))
     split = split_fields(entries)
     drawn = arrivals_of(members, entries, page.culprits, odd)
     cut = max(0, len(drawn) - arrivals.MAX_ROWS)

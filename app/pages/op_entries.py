@@ -65,18 +65,24 @@ def split_fields(entries: Sequence[Row]) -> list[str]:
 
 def member_states(members: Sequence[Row], entries: Sequence[Row]) -> dict[int, arrivals.State]:
     """Return what each member did with the operation. Without a dump nothing is known, whatever the others say."""
-    by_rank: dict[int, list[Row]] = {}
-    for entry in entries:
-        by_rank.setdefault(entry["rank"], []).append(entry)
+    by_rank = by_rank_of(entries)
+    dumps = {member["rank"]: member["dumps"] for member in members}
     found: dict[int, arrivals.State] = {}
-    for rank in [member["rank"] for member in members] + list(by_rank):
+    for rank in [*dumps, *by_rank]:
         mine = by_rank.get(rank)
-        dumps = next((member["dumps"] for member in members if member["rank"] == rank), 1)
         if mine:
             states = {entry_state(entry) for entry in mine}
             found[rank] = "open" if "open" in states else "coalesced" if "coalesced" in states else "finished"
         else:
-            found[rank] = "not_entered" if dumps else "no_dump"
+            found[rank] = "not_entered" if dumps[rank] else "no_dump"
+    return found
+
+
+def by_rank_of(entries: Sequence[Row]) -> dict[int, list[Row]]:
+    """Return the entries of each rank."""
+    found: dict[int, list[Row]] = {}
+    for entry in entries:
+        found.setdefault(entry["rank"], []).append(entry)
     return found
 
 
@@ -85,9 +91,10 @@ def arrivals_of(
 ) -> list[Arrival]:
     """Return the members as the picture shows them; of several entries of a rank, its first arrival and last end."""
     hosts = {member["rank"]: member["host"] for member in members}
+    by_rank = by_rank_of(entries)
     made: list[Arrival] = []
     for rank, state in member_states(members, entries).items():
-        mine = [entry for entry in entries if entry["rank"] == rank]
+        mine = by_rank.get(rank, [])
         starts = [t for entry in mine if (t := start_of(entry)) is not None]
         ends = [t for entry in mine if (t := end_of(entry)) is not None]
         made.append(
