@@ -146,13 +146,15 @@ def life_claims(facts: Facts, found: Mapping[int, Life]) -> tuple[Claim, ...]:
     """Turn the signs of life into claims. Victims' lines become no claims against those who print them."""
     claims: list[Claim] = []
     complainers = [r for r, life in found.items() if life.victim_error is not None]
+    said = [life.victim_error.ts for life in found.values() if life.victim_error is not None]
+    first_said = min((ts for ts in said if ts is not None), default=None)
     for rank, life in found.items():
         claims += _endings(facts, rank, life)
         gone = rank not in facts.dumps and bool(facts.dumps)
         if gone and life.alive is not None and life.killed is None and life.exit is None and not life.ended_well:
             text = f"rank {rank} was alive and wrote no dump, as every running process did"
             claims.append(Claim("snapshot", "stopped", (rank,), "strong", text, (_ref(text, life.alive),)))
-        elif life.log_end is not None and not life.spoke_at_the_end and len(complainers) > 1 and life.alive is None:
+        elif life.log_end is not None and _stops_early(life, first_said) and len(complainers) > 1:
             text = f"the log of rank {rank} stops without an error, while {len(complainers)} ranks report one"
             claims.append(Claim("logs", "silent", (rank,), "strong", text, (_ref(text, life.log_end),), life.last_ts))
             shown = found[complainers[0]].victim_error
@@ -160,6 +162,13 @@ def life_claims(facts: Facts, found: Mapping[int, Life]) -> tuple[Claim, ...]:
             if shown is not None and re.search(r"closed|reset", f"{shown.name} {shown.text}"):
                 claims.append(Claim("logs", "closed_by", (rank,), "weak", text, (_ref(text, shown),), shown.ts))
     return tuple(claims)
+
+
+def _stops_early(life: Life, first_said: int | None) -> bool:
+    """Say whether a log just ends, before the others complain. One that goes on after that was no dead process's."""
+    if life.spoke_at_the_end or life.alive is not None:
+        return False
+    return life.last_ts is None or first_said is None or life.last_ts < first_said
 
 
 def _endings(facts: Facts, rank: int, life: Life) -> list[Claim]:

@@ -63,6 +63,7 @@ def symptom_time(machine: Machine, first_wait: int | None) -> int | None:
 def in_trouble(case: Case) -> bool:
     """Say whether the job itself shows that something went wrong, or says nothing of itself at all."""
     failed = any(life.victim_error or life.own_error or life.killed for life in case.lives.values())
+    failed = failed or bool(case.machine.of(*_SYMPTOMS))
     silent = not case.facts.dumps and not case.lives and case.facts.steps.is_empty() and case.machine.perf.is_empty()
     return bool(case.graph.waiting) or failed or silent
 
