@@ -32,5 +32,6 @@ MATCHERS: Final[tuple[Matcher | BulkMatcher, ...]] = (
 def finish(scope: FileScope) -> None:
     """Let the formats complete their rows at the end of a file, when all of its lines are known."""
     torch_log.finish(scope)
+    launchers.finish(scope)
     training.finish(scope)
     machine_formats.finish(scope)

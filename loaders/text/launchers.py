@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from mycroft.loaders.text.clock import ISO, Moment, moment_of
 from mycroft.loaders.text.matcher import Line, Matcher
+from mycroft.loaders.text.runs import name_runs
 from mycroft.loaders.text.scope import TEXT_LIMIT, FileScope, Row
 from mycroft.loaders.text.torch_errors import SIGNALS
 from mycroft.loaders.text.torch_log import noise, rank_number
@@ -441,6 +442,23 @@ def _torch_spawn(scope: FileScope, line: Line, match: re.Match[str]) -> None:
         )
 
 
+def _run_starts(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    """Note that a launcher begins here: a file may hold several runs."""
+    starts: list[int] = scope.memory.setdefault("run_starts", [])
+    starts.append(line.number)
+
+
+def _restart(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    _run_starts(scope, line, match)
+    left = match.groupdict().get("left")
+    _said(scope, line, match.start(), "other", name="restart", value=float(left) if left else None, level="warning")
+
+
+def finish(scope: FileScope) -> None:
+    """Name the runs of a file that holds several."""
+    name_runs(scope.pending_events(), scope.memory.pop("run_starts", []))
+
+
 MATCHERS: Final[tuple[Matcher, ...]] = (
     Matcher(
         "elastic_failed",
@@ -486,7 +504,16 @@ MATCHERS: Final[tuple[Matcher, ...]] = (
         FORMAT,
         ("Setting OMP_NUM_THREADS environment variable for each process",),
         re.compile(r"Setting OMP_NUM_THREADS environment variable for each process"),
-        noise,
+        _run_starts,
+    ),
+    Matcher(
+        "elastic_restart",
+        FORMAT,
+        ("restart worker group", "estarting worker group"),
+        re.compile(
+            r"(?:(?P<left>\d{1,6})/\d{1,6} attempts left; )?will restart worker group|[Rr]estarting worker group"
+        ),
+        _restart,
     ),
     Matcher(
         "torch_spawn",

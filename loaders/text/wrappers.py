@@ -250,7 +250,9 @@ WRAPPERS: Final[tuple[Wrapper, ...]] = (
     Wrapper("job", "[", re.compile(r"\[(?P<job>(?:job|run|exp|trial|task)[\w.-]{0,40})\]:? ?"), _take_job),
     Wrapper("kubectl", "[", re.compile(r"\[pod/(?P<pod>[\w.-]+)/[\w.-]+\] ?"), _take_pod),
     Wrapper("index", "[", re.compile(r"\[(?P<n>\d{1,6})\] "), _take_index, 0.5),
-    Wrapper("pod-brackets", "[", re.compile(r"\[(?P<pod>[a-z0-9][\w.]{0,250}-[\w.-]{0,250})\](?: ?\| ?| )"), _take_pod, 0.6),
+    Wrapper(
+        "pod-brackets", "[", re.compile(r"\[(?P<pod>[a-z0-9][\w.]{0,250}-[\w.-]{0,250})\](?: ?\| ?| )"), _take_pod, 0.6
+    ),
     Wrapper(
         "ray",
         "(",
@@ -296,7 +298,13 @@ WRAPPERS: Final[tuple[Wrapper, ...]] = (
         _take_host,
         0.6,
     ),
-    Wrapper("stern", "", re.compile(r"(?P<pod>[a-z0-9][\w.]{0,250}-[\w.-]{0,250}) (?P<container>[a-z][\w-]{0,60}) "), _take_pod, 0.8),
+    Wrapper(
+        "stern",
+        "",
+        re.compile(r"(?P<pod>[a-z0-9][\w.]{0,250}-[\w.-]{0,250}) (?P<container>[a-z][\w-]{0,60}) "),
+        _take_pod,
+        0.8,
+    ),
     Wrapper("pod", "", re.compile(r"(?P<pod>[a-z0-9][\w.]{0,250}-[\w.-]{0,250})(?: ?\| ?| )"), _take_pod, 0.8),
 )
 
