@@ -38,7 +38,7 @@ def belongings() -> set[str]:
             if own and state != "Z":
                 found.add(f"process {entry.name}")
     found |= {f"shm {path.name}" for path in Path("/dev/shm").glob(f"mycroft-testbed-{os.getpid()}-*")}
-    found |= {f"interface {name}" for name in os.listdir("/sys/class/net") if name != "lo"}
+    found |= {f"interface {path.name}" for path in Path("/sys/class/net").iterdir() if path.name != "lo"}
     listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout
     return found | {f"namespace {line.split()[0]}" for line in listed.splitlines()}
 

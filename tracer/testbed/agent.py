@@ -80,8 +80,8 @@ def run_rank(plan: Plan, rank: int, local: int) -> None:
         # Nobody leaves while a neighbour still drains what was sent.
         training.all_reduce("world", 1)
         engine.drain(10_000_000_000)
-        channel.send(kind="finished", rank=rank)
         engine.shut_down()
+        channel.send(kind="finished", rank=rank)
         status = 0
     except Exception as error:
         logs.print_exception(rank, error)

@@ -57,7 +57,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
         name="pcie",
         status="slow",
         category="pcie_degraded",
-        conditions={"copy_bytes_per_s": 15e6, "flush_ns": 3e6},
+        conditions={"copy_bytes_per_s": 8e6, "flush_ns": 10e6},
         needs=("crossing",),
         signature="flush and gpu_hold of what the rank receives grow",
     ),

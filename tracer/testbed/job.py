@@ -120,16 +120,17 @@ class Job:
             prepare = (
                 namespaces.isolate(self.plan.host_name(host)) if self.plan.namespaces else namespaces.die_with_parent
             )
-            agent = subprocess.Popen(
-                [sys.executable, "-m", "mycroft.tracer.testbed.agent", str(plan_file), str(host)],
-                preexec_fn=prepare,
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
-                stderr=(self.folder / "logs" / f"node{host}.agent.log").open("w"),
-                text=True,
-                start_new_session=True,
-            )
+            with (self.folder / "logs" / f"node{host}.agent.log").open("w") as log:
+                agent = subprocess.Popen(
+                    [sys.executable, "-m", "mycroft.tracer.testbed.agent", str(plan_file), str(host)],
+                    preexec_fn=prepare,
+                    env=environment,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=log,
+                    text=True,
+                    start_new_session=True,
+                )
             self.processes.append(agent)
             if self.network is not None:
                 self.network.add_host(agent.pid, layout.ranks_of_host(host))

@@ -209,7 +209,7 @@ uint64_t Engine::enqueue(Communicator* comm, Kind kind, Algo algo, uint32_t peer
       k.links.push_back(c);
       k.base.push_back(base);
       k.first.push_back(c->enqueued_slices);
-      if (edge.slices != 0) open_flows_.fetch_add(1, std::memory_order_relaxed);
+      if (edge.slices != 0) unsettled_.fetch_add(1, std::memory_order_relaxed);
       c->enqueued = base + edge.slices * steps;
       c->enqueued_slices += edge.slices;
     }
@@ -218,6 +218,8 @@ uint64_t Engine::enqueue(Communicator* comm, Kind kind, Algo algo, uint32_t peer
     op->kernels.push_back(std::move(k));
   }
   op->channels = call.channels;
+  op->tells_kernels = op->event != nullptr && profiler_.wants(abi::kKernelCh);
+  if (op->tells_kernels) unsettled_.fetch_add(1, std::memory_order_relaxed);
   if (kind == Kind::all_to_all) {
     std::memcpy(output + comm->rank * elements, input + comm->rank * elements, elements * 4);
   } else if (request.ranks == 1 && output != input && !p2p) {
@@ -271,7 +273,7 @@ bool Engine::wait(uint64_t operation, int64_t timeout_ns) {
 bool Engine::drain(int64_t timeout_ns) {
   std::unique_lock<std::mutex> lock(mutex_);
   return finished_.wait_for(lock, std::chrono::nanoseconds(timeout_ns),
-                            [&] { return open_flows_.load(std::memory_order_acquire) == 0; });
+                            [&] { return unsettled_.load(std::memory_order_acquire) == 0; });
 }
 
 }  // namespace mycroft::testbed

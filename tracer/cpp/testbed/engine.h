@@ -92,6 +92,7 @@ struct Operation {
   // Proxy thread: kernel events.
   std::vector<void*> kernel_events;
   bool told_start = false;
+  bool tells_kernels = false;  // set when enqueued: its events are asked for
 };
 
 struct Totals {
@@ -131,7 +132,8 @@ class Engine {
   // The first thing that went wrong in a thread of ours, "" if nothing.
   std::string error() const;
   Totals totals() const;
-  // True once everything handed to the network is acknowledged; false after the time is over.
+  // True once everything is acknowledged and reported to the profiler; false after the time is
+  // over.
   bool drain(int64_t timeout_ns);
   // Ends the threads; what is in flight is lost.
   void shut_down();
@@ -199,7 +201,8 @@ class Engine {
   std::map<uint64_t, std::deque<std::shared_ptr<Operation>>> streams_;  // device thread
   std::vector<Connection*> links_;                                      // proxy thread
   std::vector<std::shared_ptr<Operation>> with_kernels_;                // proxy thread
-  std::atomic<int64_t> open_flows_{0};
+  void settle();                       // proxy thread: one thing less for `drain` to wait for
+  std::atomic<int64_t> unsettled_{0};  // flows, and operations whose kernel events are to be told
   Pace nic_out_, nic_in_;
   uint64_t random_ = 88172645463325252u;
   std::atomic<uint64_t> slices_sent_{0}, slices_received_{0}, bytes_sent_{0}, bytes_received_{0};

@@ -82,7 +82,7 @@ void Engine::take_operation(const std::shared_ptr<Operation>& op) {
       if (c.visible && profiler_.by_steps()) start_flow(c, placed);
     }
   }
-  if (op->event != nullptr && profiler_.wants(abi::kKernelCh)) with_kernels_.push_back(op);
+  if (op->tells_kernels) with_kernels_.push_back(op);
 }
 
 void Engine::start_flow(Connection& c, Flow& f) {
@@ -339,6 +339,12 @@ bool Engine::advance_recv(Connection& c, Flow& f, int64_t now, int64_t& next) {
   return moved;
 }
 
+void Engine::settle() {
+  if (unsettled_.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  const std::lock_guard<std::mutex> lock(mutex_);  // nobody is between looking and waiting
+  finished_.notify_all();
+}
+
 // One kernel event per channel; reported when the proxy comes by, as NCCL up to 2.30 does.
 bool Engine::tell_kernels() {
   const auto told = [this](const std::shared_ptr<Operation>& op) {
@@ -354,6 +360,7 @@ bool Engine::tell_kernels() {
     const uint64_t ended = op->ended_utc.load(std::memory_order_acquire);
     if (ended == 0) return false;
     for (void* event : op->kernel_events) profiler_.kernel_stop(event, ended);
+    settle();
     return true;
   };
   return std::erase_if(with_kernels_, told) != 0;
@@ -385,10 +392,7 @@ bool Engine::proxy_turn(int64_t now, int64_t& next) {
       if (f.done < f.edge_slices) break;
       profiler_.stop(f.event);
       c->flows.pop_front();
-      if (open_flows_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-        const std::lock_guard<std::mutex> lock(mutex_);  // nobody is between looking and waiting
-        finished_.notify_all();
-      }
+      settle();
       moved = true;
     }
   }
