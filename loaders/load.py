@@ -65,7 +65,7 @@ class _File:
     evidence: EvidenceFile
     loader: Loader | None
     problems: list[str] = field(default_factory=lambda: list[str]())
-    dropped: Counter[str] = field(default_factory=lambda: Counter[str]())
+    dropped: dict[str, int] = field(default_factory=lambda: dict[str, int]())
     loader_name: str | None = None
     rows: int = 0
     rank: int | None = None
@@ -250,7 +250,7 @@ def _run_loaders(files: Sequence[_File], context: TraceContext, tell: Callable[[
             file.loader_name = report.loader or None
             file.rows = report.rows
             file.rank = report.rank
-            file.dropped.update(report.dropped)
+            file.dropped = dict(report.dropped)
             file.problems += report.problems
         tell(Progress(stage, len(mine), len(mine), loader.title))
 
