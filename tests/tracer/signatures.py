@@ -55,10 +55,10 @@ def largest(frames: Frames, truth: dict[str, Any], of: pl.Expr, columns: list[st
     return most >= least_s, f"largest of {', '.join(columns)} {most:.2f} s"
 
 
-def lateness_ms(frames: Frames, ranks: list[int], use: str, after_ns: int, before: bool) -> float:
-    """Median of how much later the ranks enter operations of groups than the others of the group."""
+def lateness_ms(frames: Frames, ranks: list[int], use: str, after_ns: int, before: bool, column: str) -> float:
+    """Median of how much later than the others of the group the ranks enter its operations, or start their kernels."""
     ops = frames.op.filter(pl.col("group").str.starts_with(use) & ~pl.col("p2p"))
-    stamp = pl.col("enq_ts").cast(pl.Int64)
+    stamp = pl.col(column).cast(pl.Int64)
     ops = ops.filter(stamp < after_ns if before else stamp > after_ns)
     wide = ops.group_by("group", "op_seq").agg(
         own=stamp.filter(pl.col("rank").is_in(ranks)).median(),
@@ -67,11 +67,13 @@ def lateness_ms(frames: Frames, ranks: list[int], use: str, after_ns: int, befor
     return (wide.drop_nulls().select((pl.col("own") - pl.col("others")).median()).item() or 0.0) / 1e6
 
 
-def late(frames: Frames, truth: dict[str, Any], ranks: list[int], use: str, *, least_ms: float) -> Shown:
+def late(
+    frames: Frames, truth: dict[str, Any], ranks: list[int], use: str, *, least_ms: float, column: str = "enq_ts"
+) -> Shown:
     at = truth["injected_ns"]
-    before = lateness_ms(frames, ranks, use, at, True)
-    after = lateness_ms(frames, ranks, use, at, False)
-    return after - before >= least_ms, f"enters {use} operations {after - before:.1f} ms later than before"
+    before = lateness_ms(frames, ranks, use, at, True, column)
+    after = lateness_ms(frames, ranks, use, at, False, column)
+    return after - before >= least_ms, f"{column} of {use} operations {after - before:.1f} ms later than before"
 
 
 def silence_s(frames: Frames, rank: int) -> float:
@@ -137,11 +139,12 @@ def gpu_hang(frames: Frames, rank: int) -> Shown:
         (pl.col("rank") == rank) & (pl.col("done") < pl.col("chunks_total")) & (pl.col("dir") == "send")
         & (pl.col("ready") == pl.col("done"))
     ).height  # fmt: skip
-    beats = silence_s(frames, rank)
-    # The host waits for a computation: then nothing is enqueued, and only heartbeats tell that it lives.
-    nothing = own.height == 0 and beats < 2.5
-    return waiting > 0 or flows > 0 or nothing, (
-        f"{waiting} operations enqueued and not started, {flows} flows with ready = done < total, open {own.height}"
+    held = last_rows(frames).filter(
+        (pl.col("rank") == rank) & (pl.col("dir") == "recv") & (pl.col("done") < pl.col("ready"))
+    ).height  # fmt: skip
+    return waiting > 0 or flows > 0 or held > 0, (
+        f"{waiting} operations enqueued and not started, {flows} flows with ready = done < total, "
+        f"{held} with consumed < flushed"
     )
 
 
@@ -183,7 +186,7 @@ def signature(
         "nic_down": lambda: nic_down(frames, rank, groups),
         "nic_bw": lambda: rises(frames, truth, own_send, "net_busy_ns", least=1.5),
         "pcie": lambda: rises(frames, truth, own_recv, "flush_ns", least=3),
-        "gpu_power": lambda: late(frames, truth, [rank], "tp", least_ms=2),
+        "gpu_power": lambda: late(frames, truth, [rank], "tp", least_ms=2, column="kstart_ts"),
         "bg_compute": lambda: late(frames, truth, host_ranks, "dp", least_ms=5),
         "bg_traffic": lambda: rises(frames, truth, host_send, "net_busy_ns", least=1.5),
         "proxy_delay": lambda: largest(

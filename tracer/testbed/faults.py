@@ -66,7 +66,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
         status="slow",
         category="slow_gpu",
         conditions={"slow_compute": 2.5},
-        signature="the rank arrives last and spends the shortest time inside its collectives",
+        signature="its kernels start late: the rank spends the shortest time inside its collectives",
     ),
     Fault(
         name="bg_compute",

@@ -148,13 +148,21 @@ class Training:
                 f"all_reduce {member.seq} of {member.group.name}: {wrong} of {elements} sums are wrong"
             )
 
-    def kernel(self, share: float) -> None:
-        """Run arithmetic on the device and wait for it."""
+    def kernel(self, share: float, *, before: tuple[str, ...]) -> None:
+        """Run arithmetic on the device, on the stream of the first group of `before` that this rank is in.
+
+        The host does not wait for it: the group's next operation is enqueued at once and its kernel starts when the
+        arithmetic is done, as on a GPU. Without such a group the host waits.
+        """
         work = self.scenario.work
+        member = next((self.groups[use] for use in before if use in self.groups), None)
         operation = self.engine.compute(
-            work=int(work.kernel_units * share), hold_ns=int(work.kernel_ms * 1e6 * share), stream=_COMPUTE_STREAM
+            work=int(work.kernel_units * share),
+            hold_ns=int(work.kernel_ms * 1e6 * share),
+            stream=_COMPUTE_STREAM if member is None else member.stream,
         )
-        self._wait(operation, None, "kernel", 0)
+        if member is None:
+            self._wait(operation, None, "kernel", 0)
 
     # --- one step ---
 
@@ -176,7 +184,7 @@ class Training:
         elements = self.scenario.work.activation_elements
         if self.pp > 0:
             self._collective("pp", "recv", elements, peer=self.pp - 1)
-        self.kernel(1.0)
+        self.kernel(1.0, before=("ep", "tp"))
         self._collective("ep", "all_to_all", max(1, elements // 4))
         self.all_reduce("tp", elements)
         if self.pp + 1 < self.scenario.layout.pp:
@@ -187,7 +195,7 @@ class Training:
         elements = self.scenario.work.activation_elements
         if self.pp + 1 < self.scenario.layout.pp:
             self._collective("pp", "recv", elements, peer=self.pp + 1)
-        self.kernel(2.0)
+        self.kernel(2.0, before=("tp",))
         self.all_reduce("tp", elements)
         if self.pp > 0:
             self._collective("pp", "send", elements, peer=self.pp - 1, wait=False)
@@ -208,7 +216,7 @@ class Training:
         """Reduce-scatter, optimiser, all-gather over the data-parallel group."""
         member = self.groups.get("dp")
         if member is None:
-            self.kernel(0.5)
+            self.kernel(0.5, before=())
             return
         elements = self.scenario.work.gradient_elements // member.comm.size
         if self.orders.due("extra_op", iteration):
@@ -216,7 +224,7 @@ class Training:
         if self.orders.due("wrong_size", iteration):
             elements //= 2
         self._collective("dp", "reduce_scatter", elements)
-        self.kernel(0.5)
+        self.kernel(0.5, before=("dp",))
         self._collective("dp", "all_gather", elements)
 
     def synchronise(self, iteration: int) -> None:
