@@ -411,11 +411,14 @@ MATCHERS: Final[tuple[Matcher, ...]] = (
             "Broadcasting flight-recorder dump signal",
             "Stack trace of the failed collective not found",
             "Some NCCL operations have failed or timed out",
+            "Exception thrown when waiting for future",
+            "destroy_process_group() was not called",
         ),
         re.compile(
             r"Observed flight recorder dump signal|First PG on this rank to signal|preparing to dump debug info"
             r"|flight recorder dumps to finish|Broadcasting flight.recorder dump signal"
             r"|Stack trace of the failed collective not found|Some NCCL operations have failed or timed out"
+            r"|Exception thrown when waiting for future|destroy_process_group\(\) was not called"
         ),
         noise,
     ),

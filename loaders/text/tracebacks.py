@@ -168,6 +168,14 @@ def _traceback(scope: FileScope, line: Line, match: re.Match[str]) -> None:
         scope.open(line, _Traceback(line, match.start()))
 
 
+def _frame(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    """Begin in the middle of a traceback whose start is cut away: the tail of a log is often all there is."""
+    if not scope.continues(line):
+        block = _Traceback(line, 0)
+        scope.open(line, block)
+        block.feed(scope, line)
+
+
 class _Fault:
     """`Fatal Python error: …` and the stacks of faulthandler, one per thread, innermost first."""
 
@@ -268,6 +276,9 @@ class _Terminate:
 
     def close(self, scope: FileScope) -> None:
         rank = self._line.rank_at(self._at)
+        if "Watchdog caught collective operation timeout" in self._text:
+            # The watchdog takes its process down; the timeout has a row of its own.
+            return
         if scope.once(("terminate", rank, self._line.facts.key(), self._name, self._text)):
             text = self._text or self._line.text
             scope.event(self._line, self._at, "exception", level="fatal", name=self._name, text=text[:TEXT_LIMIT])
@@ -286,7 +297,7 @@ MATCHERS: Final[tuple[Matcher, ...]] = (
         _traceback,
         follow=8,
     ),
-    Matcher("frame", FORMAT, ('File "', 'File \\"'), re.compile(r"(?!)"), _traceback, follow=8),
+    Matcher("frame", FORMAT, ('File "',), re.compile(r'^\s{0,16}File "[^"]{1,1000}", line \d+, in '), _frame, follow=8),
     Matcher(
         "fatal",
         FORMAT,

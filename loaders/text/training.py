@@ -52,6 +52,8 @@ _STEP: Final = (
 _MMENGINE: Final = r"Epoch\(train\)[ \t]*(?:\[\d+\])?\[[ \t]*(?P<step>\d{1,12})/(?P<of>\d{1,12})\]"
 _TQDM: Final = r"(?:^|[| \t])(?P<step>\d{1,12})/(?P<of>\d{1,12}|\?) \[(?:\d+:)?\d+:\d\d<"
 
+_TQDM_OPEN: Final = r"(?:^|[| \t])(?P<step>\d{1,12})it \[(?:\d+:)?\d+:\d\d,"
+
 _NUMBER: Final = r"(\d{1,9}(?:\.\d{1,9})?)"
 _MS: Final = (
     r"(?i)(?:^|[\s|,;(])(?:ms|step_ms|iter_ms|time_ms|step_time_ms|step time \(ms\)|elapsed time per iteration \(ms\)"
@@ -266,6 +268,7 @@ def refine(line: Line) -> Row:
 MATCHERS: Final[tuple[Matcher | BulkMatcher, ...]] = (
     BulkMatcher("step", FORMAT, ("step", "Step", "STEP", "iter", "Iter", "[batch="), _STEP, _steps("step")),
     BulkMatcher("mmengine", FORMAT, ("Epoch(train)",), _MMENGINE, _steps("step")),
+    BulkMatcher("progress_open", FORMAT, ("it [",), _TQDM_OPEN, _steps("progress")),
     BulkMatcher("progress", FORMAT, ("it/s", "s/it", "/it]"), _TQDM, _steps("progress")),
     Matcher(
         "identity",

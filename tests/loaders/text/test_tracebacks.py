@@ -67,6 +67,14 @@ def test_a_traceback_that_breaks_off_is_told(tmp_path: Path) -> None:
     assert read(tmp_path, text).event("exception")["name"] == "unfinished traceback"
 
 
+def test_a_traceback_whose_start_is_cut_away_is_told(tmp_path: Path) -> None:
+    text = prefixed("\n".join(["step(batch)", *PLAIN.splitlines()[3:]]), "[rank3]: ")
+    recorder = read(tmp_path, text)
+    event = recorder.event("exception")
+    assert (event["rank"], event["name"]) == (3, "ValueError")
+    assert recorder.stacks[event["stack_id"]] == ("step (lib/data.py:3)", "main (/app/train.py:77)")
+
+
 def test_exceptions_of_lost_connections_are_told_apart(tmp_path: Path) -> None:
     message = (
         "torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/x.cpp:3690, remote process exited or there was a network error, NCCL version 2.26.2\n"
@@ -122,6 +130,14 @@ def test_a_dump_of_all_threads_is_stacks_without_a_signal(tmp_path: Path) -> Non
     recorder = read(tmp_path, text)
     assert len(recorder.rows("stacks")) == 2
     assert not recorder.rows(kind="signal")
+
+
+def test_the_watchdog_s_own_end_is_no_exception_of_the_program(tmp_path: Path) -> None:
+    what = "[PG ID 0 PG GUID 0(default_pg) Rank 0] Process group watchdog thread terminated with exception: [Rank 0] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600000 milliseconds before timing out."
+    text = f"terminate called after throwing an instance of 'c10::DistBackendError'\n  what():  {what}\n"
+    recorder = read(tmp_path, text)
+    assert not recorder.rows(kind="exception")
+    assert recorder.event("watchdog_timeout")["seq"] == 5
 
 
 def test_an_uncaught_cpp_exception_keeps_what(tmp_path: Path) -> None:

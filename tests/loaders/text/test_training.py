@@ -37,6 +37,7 @@ def test_steps_of_common_trainers(tmp_path: Path, text: str, number: int, dur_ms
 BARS = [
     ("epoch 1:  13%|█▎        | 536/4000 [18:40<2:00:39,  2.09s/it]", 536, 2090.0),
     ("  7%|▋         | 512/7300 [21:30<4:45:02,  4.00it/s, loss=2.1]", 512, 250.0),
+    ("Epoch 10/10: 240it [05:55,  1.47s/it, loss=5.46]", 240, 1470.0),
     ("Epoch 3:  45%|####5     | 120/266 [00:30<00:40, v_num=3]", 120, None),
 ]
 
