@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import resource
 import signal
+import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from mycroft.app.cli import main
-from mycroft.tracer import open_trace, plugin_path
+from mycroft.tracer import Recorder, open_trace, plugin_path
 from tests.tracer.comparison import compare, load, rows
 from tests.tracer.tools import ROOT, Tools, clean_environment
 
@@ -135,6 +136,46 @@ def test_trace_of_a_killed_process_reads_back_to_its_last_record(tools: Tools, t
     for truth, trace in load(tmp_path):
         assert compare(truth, trace, exact_times=True) == []
         assert not trace.closed
+
+
+def test_process_tells_host_addresses_and_device(tools: Tools, tmp_path: Path) -> None:
+    assert tools.replay("intra_node", 7, tmp_path, REPLAY_GPU="3", NCCL_SOCKET_IFNAME="lo").returncode == 0
+    (ring,) = tmp_path.glob("rank0-*.ring")
+    who = open_trace(ring).process
+    assert (who.device, who.bus_id, who.addresses) == (3, "0000:13:00.0", "127.0.0.1")
+    assert (who.rank, who.world_size, who.local_rank, who.local_world_size) == (0, 1, 0, 1)
+    assert who.host == socket.gethostname()[:63]
+
+
+def test_process_without_a_device_says_nothing_of_one(tools: Tools, tmp_path: Path) -> None:
+    assert tools.replay("intra_node", 7, tmp_path, NCCL_SOCKET_IFNAME="^lo").returncode == 0
+    (ring,) = tmp_path.glob("rank0-*.ring")
+    who = open_trace(ring).process
+    assert (who.device, who.bus_id) == (None, "")
+    assert "127.0.0.1" not in who.addresses.split(",")
+
+
+@pytest.mark.parametrize(
+    ("variables", "rank", "source"),
+    [
+        ({"SLURM_PROCID": "7"}, 7, "SLURM_PROCID"),
+        ({"OMPI_COMM_WORLD_RANK": "8"}, 8, "OMPI_COMM_WORLD_RANK"),
+        ({"PMI_RANK": "9"}, 9, "PMI_RANK"),
+        ({"RANK": "1", "SLURM_PROCID": "7"}, 1, "RANK"),
+        ({"RANK": "none", "SLURM_PROCID": "7"}, 7, "SLURM_PROCID"),
+        ({}, None, ""),
+    ],
+)
+def test_rank_comes_from_the_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], rank: int | None, source: str
+) -> None:
+    for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    with Recorder(directory=tmp_path, ring_mb=1, sampler=False) as r:
+        who = open_trace(r.path).process
+    assert (who.rank, who.rank_source) == (rank, source)
 
 
 def test_settings_are_on_the_page() -> None:

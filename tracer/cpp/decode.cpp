@@ -8,7 +8,8 @@ namespace {
 
 constexpr uint32_t kWords = kRecordBytes / 8;
 constexpr size_t kTypes = 6;
-// Records that are taken apart together, column by column: 16 KB, which stays in the first-level cache.
+// Records that are taken apart together, column by column: 16 KB, which stays in the first-level
+// cache.
 constexpr uint32_t kSlice = 256;
 
 constexpr const char* kU8 = "C";
@@ -42,10 +43,10 @@ std::shared_ptr<Batch> make(const char* name, size_t limit, const Types&... type
 
 std::vector<std::shared_ptr<Batch>> empty_batches(size_t limit) {
   return {
-      make("state", limit, u64("position"), time("ts"), u16("comm"), u64_or_null("op_seq"), u8("op_kind"),
-           u8("channel"), u8("send"), u32_or_null("peer"), u32("chunks_total"), u32("posted"),
-           u32("ready"), u32("moved"), u32("done"), u32("idle_ms"), u64("bytes"), u32("flow_id"),
-           u8("running"), u8("foreign")),
+      make("state", limit, u64("position"), time("ts"), u16("comm"), u64_or_null("op_seq"),
+           u8("op_kind"), u8("channel"), u8("send"), u32_or_null("peer"), u32("chunks_total"),
+           u32("posted"), u32("ready"), u32("moved"), u32("done"), u32("idle_ms"), u64("bytes"),
+           u32("flow_id"), u8("running"), u8("foreign")),
       make("flow", limit, u64("position"), time("end_ts"), u16("comm"), u64_or_null("op_seq"),
            u8("op_kind"), u8("channel"), u8("send"), u32_or_null("peer"), u32("slices"),
            u64("bytes"), u64_or_null("net_busy_ns"), u64_or_null("net_max_ns"),
@@ -112,15 +113,30 @@ void Decoder::add_slice(const uint64_t* words, uint32_t count, uint64_t position
     }
     index[kind][used[kind]++] = static_cast<uint16_t>(i);
   }
-  using Adder = void (Decoder::*)(const uint64_t*, uint64_t);
-  static constexpr Adder kAdders[kTypes] = {&Decoder::add_states, &Decoder::add_flows,
-                                            &Decoder::add_ops,    &Decoder::add_heartbeats,
-                                            &Decoder::add_gaps,   &Decoder::add_foreign};
   for (size_t kind = 0; kind < kTypes; ++kind) {
     if (used[kind] == 0) continue;
     records_ += used[kind];
     index_.assign(index[kind].begin(), index[kind].begin() + used[kind]);
-    (this->*kAdders[kind])(words, position);
+    add_kind(kind, words, position);
+  }
+}
+
+void Decoder::add_kind(size_t kind, const uint64_t* words, uint64_t position) {
+  switch (static_cast<RecordType>(kind + 1)) {
+    case RecordType::state:
+      return add_states(words, position);
+    case RecordType::flow:
+      return add_flows(words, position);
+    case RecordType::op:
+      return add_ops(words, position);
+    case RecordType::heartbeat:
+      return add_heartbeats(words, position);
+    case RecordType::gap:
+      return add_gaps(words, position);
+    case RecordType::foreign:
+      return add_foreign(words, position);
+    default:
+      return;
   }
 }
 

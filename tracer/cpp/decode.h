@@ -24,6 +24,7 @@ class Decoder {
 
  private:
   void add_slice(const uint64_t* words, uint32_t count, uint64_t position, Losses& losses);
+  void add_kind(size_t kind, const uint64_t* words, uint64_t position);
   void add_states(const uint64_t* words, uint64_t position);
   void add_flows(const uint64_t* words, uint64_t position);
   void add_ops(const uint64_t* words, uint64_t position);

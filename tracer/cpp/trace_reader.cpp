@@ -44,7 +44,8 @@ Column::~Column() {
 
 uint8_t* Column::grow(size_t more) {
   if (size_ + more > capacity_) {
-    if (mapping_ == nullptr && (size_ + more) * type.width > kSmallColumn && size_ + more <= limit_) {
+    if (mapping_ == nullptr && (size_ + more) * type.width > kSmallColumn &&
+        size_ + more <= limit_) {
       map_whole();
     } else {
       enlarge(size_ + more);
@@ -70,9 +71,9 @@ void Column::enlarge(size_t rows) {
   capacity_ = wanted;
 }
 
-// A column that is going to be long moves, once, into address space for all rows that can come. Its pages are
-// touched as it fills, in large pages where the kernel has them: first touches of small ones cost more than
-// decoding does.
+// A column that is going to be long moves, once, into address space for all rows that can come. Its
+// pages are touched as it fills, in large pages where the kernel has them: first touches of small
+// ones cost more than decoding does.
 void Column::map_whole() {
   const size_t bytes = limit_ * type.width;
   const size_t whole = bytes + 2 * kLargePage;

@@ -20,6 +20,20 @@
 #include "scenarios.h"
 #include "virtual_clock.h"
 
+// What a program with a CUDA runtime in it would answer, if REPLAY_GPU says so: the plugin looks
+// for these names in the process and must live without them.
+extern "C" __attribute__((visibility("default"))) int cudaGetDevice(int* device) {
+  const char* wanted = getenv("REPLAY_GPU");
+  if (wanted == nullptr) return 100;  // no device
+  *device = std::atoi(wanted);
+  return 0;
+}
+extern "C" __attribute__((visibility("default"))) int cudaDeviceGetPCIBusId(char* text, int size,
+                                                                            int device) {
+  std::snprintf(text, static_cast<size_t>(size), "0000:%02x:00.0", 0x10 + device);
+  return 0;
+}
+
 namespace {
 
 using namespace mycroft::replay;  // NOLINT: the driver is one program

@@ -2,6 +2,7 @@
 // the truth.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -125,7 +126,7 @@ class Player {
 
   std::string trace_path_;
   const volatile uint64_t* ticks_ = nullptr;
-  uint32_t passed_ = 0;
+  std::atomic<uint32_t> passed_{0};
 };
 
 const char* kind_name(const std::string& func);
