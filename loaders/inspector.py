@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -51,18 +52,11 @@ class InspectorLoader:
         """Read twice: first who is who, then the records, so that every record knows its rank."""
         ranks = CommRanks()
         for file in files:
-            for _number, record in _records(file, None):
-                header, meta = jv.as_dict(record.get("header")), jv.as_dict(record.get("metadata"))
-                hash_, comm_rank = jv.as_int(header.get("id")), jv.as_int(header.get("rank"))
-                if hash_ is not None and comm_rank is not None:
-                    name = jv.as_text(header.get("comm_name"))
-                    ranks.see(
-                        hash_,
-                        jv.as_int(header.get("n_ranks")),
-                        comm_rank,
-                        _process(meta),
-                        desc=name if name != "unknown" else None,
-                    )
+            seen: set[bytes] = set()
+            for _number, _who, record in _records(file, None, seen):
+                origin = _origin(record)
+                if origin is not None:
+                    ranks.see(origin.hash, origin.size, origin.rank, origin.process, desc=origin.desc)
         reports = [self._load_one(file, context, ranks) for file in files]
         ranks.tell(context, "header of Inspector records")
         return reports
@@ -71,25 +65,28 @@ class InspectorLoader:
         report = LoadReport(file.file_id, self.name)
         events = RowBuffer(context, "events", report)
         ops = RowBuffer(context, "coll_ops", report)
-        seen: set[int | None] = set()
-        for number, record in _records(file, report):
-            header, meta = jv.as_dict(record.get("header")), jv.as_dict(record.get("metadata"))
-            perf = jv.as_dict(record.get("coll_perf"))
-            prefix = "coll_"
+        found: set[int | None] = set()
+        known: dict[bytes, tuple[_Origin, int, int | None, int | None]] = {}
+        for number, writer, record in _records(file, report):
+            perf, prefix = jv.as_dict(record.get("coll_perf")), "coll_"
             if not perf:
                 perf, prefix = jv.as_dict(record.get("p2p_perf")), "p2p_"
-            hash_, comm_rank = jv.as_int(header.get("id")), jv.as_int(header.get("rank"))
             name = jv.as_text(perf.get(prefix[:-1]))
-            if hash_ is None or hash_ < 0 or comm_rank is None or name is None:
+            places = known.get(writer) if writer else None
+            if places is None and (origin := _origin(record)) is not None:
+                host = context.host(origin.process[0]) if origin.process else None
+                rank = ranks.global_rank(origin.hash, origin.rank)
+                places = (origin, ranks.comm_id(context, origin.hash), rank, host)
+                known[writer] = places
+            if places is None or name is None:
                 report.drop("record without communicator, rank or operation")
                 continue
-            comm = ranks.comm_id(context, hash_)
-            rank = ranks.global_rank(hash_, comm_rank)
-            seen.add(rank)
+            origin, comm, rank, host_id = places
+            found.add(rank)
+            hash_, meta = origin.hash, jv.as_dict(record.get("metadata"))
             peer = jv.as_int(perf.get("p2p_peer"))
             peer_rank = ranks.global_rank(hash_, peer) if peer is not None else None
             micros = jv.as_float(perf.get(prefix + "exec_time_us"))
-            process = _process(meta)
             common: dict[str, Any] = {
                 "rank": rank,
                 "comm_id": comm,
@@ -102,20 +99,22 @@ class InspectorLoader:
             times = jv.as_dict(perf.get("event_trace_ts"))
             started = jv.as_int(times.get(prefix + "start_ts"))
             sn = jv.as_int(perf.get(prefix + "sn"))
-            extra = {k: v for k, v in perf.items() if k not in _KNOWN}
-            extra |= {k: v for k, v in record.items() if k not in _KNOWN_TOP}
+            extra: dict[str, Any] = {}
+            if not perf.keys() <= _KNOWN or not record.keys() <= _KNOWN_TOP:
+                extra = {k: v for k, v in perf.items() if k not in _KNOWN}
+                extra |= {k: v for k, v in record.items() if k not in _KNOWN_TOP}
             events.add(
                 **common,
                 ts=started * 1000 if started else dumped * 1000 if dumped else None,
                 time_quality="exact" if started else "order_only",
-                host_id=context.host(process[0]) if process else None,
-                pid=process[1] if process else None,
-                comm_rank=comm_rank,
+                host_id=host_id,
+                pid=origin.process[1] if origin.process else None,
+                comm_rank=origin.rank,
                 level="info",
                 kind="op_perf",
                 source=self.name,
                 group_name=hash_name(hash_),
-                group_desc=jv.as_text(header.get("comm_name")),
+                group_desc=origin.title,
                 seq=sn,
                 dur_ms=micros / 1000 if micros is not None else None,
                 value=jv.as_float(perf.get(prefix + "busbw_gbs")),
@@ -128,8 +127,8 @@ class InspectorLoader:
                 self._op(ops, common, prefix, name, sn, times, peer_rank, perf)
         events.flush()
         ops.flush()
-        if len(seen) == 1:
-            report.rank = next(iter(seen))
+        if len(found) == 1:
+            report.rank = next(iter(found))
         return report
 
     def _op(
@@ -170,13 +169,47 @@ class InspectorLoader:
         )
 
 
-def _process(meta: dict[str, Any]) -> tuple[str, int] | None:
+@dataclass(frozen=True, slots=True)
+class _Origin:
+    """Who wrote a record: a member of a communicator, and its process."""
+
+    hash: int
+    rank: int
+    size: int | None
+    title: str | None
+    process: tuple[str, int] | None
+
+    @property
+    def desc(self) -> str | None:
+        """The name of the communicator, where it has one."""
+        return self.title if self.title != "unknown" else None
+
+
+def _origin(record: dict[str, Any]) -> _Origin | None:
+    header, meta = jv.as_dict(record.get("header")), jv.as_dict(record.get("metadata"))
+    hash_, rank = jv.as_int(header.get("id")), jv.as_int(header.get("rank"))
+    if hash_ is None or hash_ < 0 or rank is None:
+        return None
     host, pid = jv.as_text(meta.get("hostname")), jv.as_int(meta.get("pid"))
-    return (host, pid) if host and pid is not None and pid > 0 else None
+    process = (host, pid) if host and pid is not None and pid > 0 else None
+    return _Origin(hash_, rank, jv.as_int(header.get("n_ranks")), jv.as_text(header.get("comm_name")), process)
 
 
-def _records(file: EvidenceFile, report: LoadReport | None) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield line number and record; the second reading counts what is broken."""
+def _writer(line: bytes) -> bytes:
+    """Return the bytes of a record that say who wrote it: all records of one communicator and process share them."""
+    begin = line.find(b'"hostname"')
+    if begin < 0:
+        return b""
+    return line[: line.find(b'"metadata"')] + line[begin : line.find(b"}", begin)]
+
+
+def _records(
+    file: EvidenceFile, report: LoadReport | None, seen: set[bytes] | None = None
+) -> Iterator[tuple[int, bytes, dict[str, Any]]]:
+    """Yield line number, writer and record; with `seen` one record per writer. With a report what is broken is counted.
+
+    The writer is empty where it is not plain from the bytes.
+    """
     scrap = report if report is not None else LoadReport(file.file_id, "inspector")
     for number, line in split_lines(plain_pieces(file, scrap, _WORDS), scrap):
         brace = line.find(b"{")
@@ -184,19 +217,28 @@ def _records(file: EvidenceFile, report: LoadReport | None) -> Iterator[tuple[in
             if line.strip():
                 scrap.drop("line is no record")
             continue
-        try:
-            yield number, _DECODER.decode(line[brace:])
-        except (msgspec.MsgspecError, RecursionError, ValueError):
+        writer = _writer(line[brace:])
+        if seen is not None and writer and writer in seen:
+            continue
+        record = _decoded(line[brace:])
+        if record is None:
             # Two writers may share a file: the second half of a torn line can be a whole record.
             again = line.rfind(b'{"header"')
-            if again > brace:
-                try:
-                    yield number, _DECODER.decode(line[again:])
-                    scrap.drop("torn record")
-                    continue
-                except (msgspec.MsgspecError, RecursionError, ValueError):
-                    pass
-            scrap.drop("record cut short or broken")
+            record = _decoded(line[again:]) if again > brace else None
+            writer = b""
+            scrap.drop("record cut short or broken" if record is None else "torn record")
+            if record is None:
+                continue
+        if seen is not None:
+            seen.add(writer)
+        yield number, writer, record
+
+
+def _decoded(text: bytes) -> dict[str, Any] | None:
+    try:
+        return _DECODER.decode(text)
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return None
 
 
 class InspectorPrometheusLoader:
