@@ -13,6 +13,7 @@ from typing import Final
 from mycroft.analysis.case import Case, count_words
 from mycroft.analysis.claims import Suspicion
 from mycroft.analysis.verdict import Confidence
+from mycroft.analysis.waitgraph import without_pipeline
 
 LEVELS: Final[tuple[Confidence, ...]] = ("low", "medium", "high")
 
@@ -50,21 +51,9 @@ def _blind(case: Case, s: Suspicion) -> str | None:
         return None
     blind = [r for r in s.ranks if (d := case.facts.dumps.get(r)) is not None and not d.has_events]
     unseen = [r for r in blind if r not in case.places]
-    if unseen and not _no_pipeline(case):
+    if unseen and not without_pipeline(case.facts):
         return f"this recorder keeps no send or receive: without a stack {count_words(unseen)} may be waiting in one"
     return None
-
-
-def _no_pipeline(case: Case) -> bool:
-    """Say whether the layout is known and has no pipeline: then there is nothing to send."""
-    stages = {i.pp for i in case.facts.ranks.values()}
-    groups = case.facts.groups.values()
-    known = any(g.declared and g.kind not in ("world", "other") for g in groups)
-    return (
-        (known or None not in stages)
-        and len(stages) < 2
-        and not any(g.kind == "pp" and len(g.members) > 1 for g in groups)
-    )
 
 
 def _contradicted(case: Case, s: Suspicion) -> str | None:
@@ -84,6 +73,16 @@ def _age_unknown(case: Case, s: Suspicion) -> str | None:
     if not blind and still >= len(case.facts.expected) - len(case.facts.without_dump()):
         return None
     return case.liveness.why
+
+
+def _dumps_alone(case: Case, s: Suspicion) -> str | None:
+    """Nothing but dumps that show neither devices nor sends: even that the job stands still is a guess."""
+    from_elsewhere = case.facts.stacks or case.lives
+    if case.liveness.state != "unknown" or from_elsewhere or not s.has("absent"):
+        return None
+    if all(d.has_events for d in case.facts.dumps.values()):
+        return None
+    return "there are only dumps, of a recorder that shows neither devices nor sends"
 
 
 def _few_wait(case: Case, s: Suspicion) -> str | None:
@@ -115,6 +114,7 @@ DOUBTS: Final[tuple[Doubt, ...]] = (
     Doubt("unrecorded sends", "medium", _blind),
     Doubt("stack contradicts", "medium", _contradicted),
     Doubt("age unknown", "medium", _age_unknown),
+    Doubt("dumps alone", "low", _dumps_alone),
     Doubt("explains few", "medium", _few_wait),
     Doubt("dumps missing", "medium", _unread_lost),
 )

@@ -238,7 +238,7 @@ def _end_with_the_others(facts: Facts, calls: pl.DataFrame, eventless: list[int]
                 pl.col("rank").is_in(eventless)
                 & pl.col("kind").is_in(SYNCHRONISING)
                 & (pl.len().over("comm", "seq") == pl.col("members"))
-                & (2 * pl.col("done").sum().over("comm", "seq") > pl.col("members"))
+                & (2 * pl.col("done").sum().over("comm", "seq") >= pl.col("members"))
             )
         )
         .drop("members")

@@ -17,6 +17,7 @@ from mycroft.analysis.case import (
 from mycroft.analysis.claims import Claim, Suspicion
 from mycroft.analysis.sequence import first_missing, role_peers
 from mycroft.analysis.stacks import odd_ones
+from mycroft.analysis.waitgraph import Node, pipeline_of
 
 
 def device_behind(case: Case, left: set[int]) -> Explained:
@@ -141,10 +142,10 @@ def absent(case: Case, left: set[int]) -> Explained:
     if dropped := [blamed[i] for i in indices if i not in suspects]:
         passed.append(("absent", tuple(sorted(dropped)), "they report themselves that others stopped"))
     one_of = False
-    if len(suspects) > 1:
-        suspects, one_of = _narrow(case, suspects, blamed, passed, doubts)
     if _too_many(case, [blamed[i] for i in suspects]):
         return [], explained
+    if len(suspects) > 1:
+        suspects, one_of = _narrow(case, suspects, blamed, passed, doubts)
     found: list[Suspicion] = []
     for index in suspects:
         sink = sinks[index]
@@ -152,7 +153,11 @@ def absent(case: Case, left: set[int]) -> Explained:
         kind = sink.kind
         where = op_words(case, case.graph.meetings[node]) if node is not None else "an operation that others wait in"
         verb = "did not enter" if kind == "absent" else "left no dump, and others wait for it in"
-        item = sink_suspicion(case, index, kind, f"rank {sink.ranks[0]} {verb} {where}", node, sink.ranks)
+        stages = _behind_it(case, sink.ranks[0], node)
+        item = sink_suspicion(case, index, kind, f"rank {sink.ranks[0]} {verb} {where}", node, stages)
+        if len(stages) > 1:
+            why = "send and receive are not recorded here: any stage of the same pipeline may be where it began"
+            item = replace(item, one_of=True, doubts=(("medium", why),))
         if kind == "no_dump" and _monitor_would_dump(case, blamed.values()):
             text = "the recorder's own thread writes a dump even when the program is stuck, and all others did"
             item = replace(item, claims=(*item.claims, Claim("dumps", "dumps_of_all_others", sink.ranks, "weak", text)))
@@ -160,6 +165,21 @@ def absent(case: Case, left: set[int]) -> Explained:
     if one_of:
         return [_as_set(found)], explained
     return found, explained
+
+
+def _behind_it(case: Case, rank: int, node: Node | None) -> tuple[int, ...]:
+    """Return the ranks that a rank may wait for unseen, itself first in line: the idle stages of its pipeline.
+
+    Not where ranks of its own stage have entered the operation that it misses: their input came, so it is on its own.
+    """
+    if node is None or has_reason(case, rank) or not blind_to_pairs(case, [rank]):
+        return (rank,)
+    if case.facts.groups[node.key[0]].kind in ("tp", "cp"):
+        return (rank,)
+    idle = [r for r in pipeline_of(case.facts, rank) if r not in case.graph.waiting and not case.is_victim(r)]
+    behind = first_missing(case.facts, case.matched, [rank, *idle])
+    # A stage that has come as far as its twins is not where it began.
+    return tuple(sorted({rank, *(r for r in idle if r in behind or rank not in behind)}))
 
 
 def _narrow(

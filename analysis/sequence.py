@@ -156,6 +156,7 @@ def first_missing(facts: Facts, matched: Matched, ranks: Iterable[int]) -> dict[
     wanted = sorted(set(ranks))
     full = [r for r, d in facts.dumps.items() if not d.only_active]
     tokens = _tokens(facts, matched)
+    peers = role_peers(facts)
     due: dict[int, tuple[int, str]] = {}
     comms = [g.comm for g in facts.groups.values() if g.kind != "pp" and set(g.members) & set(wanted)]
     anchors = _anchors(facts, matched, comms, full)
@@ -170,7 +171,9 @@ def first_missing(facts: Facts, matched: Matched, ranks: Iterable[int]) -> dict[
             own = paths[rank]["token"].to_list()
             for twin, path in paths.items():
                 theirs = path["token"].to_list()
-                if twin == rank or len(theirs) <= len(own) or theirs[: len(own)] != own:
+                if twin == rank or (rank in peers and twin not in peers[rank]):
+                    continue
+                if len(theirs) <= len(own) or theirs[: len(own)] != own:
                     continue
                 step = path.row(len(own), named=True)
                 if step["enq"] is not None and (rank not in due or step["enq"] < due[rank][0]):

@@ -23,6 +23,7 @@ from mycroft.analysis.claims import Claim, Ref, Suspicion
 from mycroft.analysis.config import NS_PER_MS, Thresholds
 from mycroft.analysis.facts import Facts, family
 from mycroft.analysis.matching import SYNCHRONISING, Matched
+from mycroft.analysis.waitgraph import pipeline_of, without_pipeline
 
 LATE_SHOWN: Final = 3
 
@@ -45,6 +46,8 @@ class Lateness:
     since: int | None
     shared: tuple[int, ...] = ()
     """Ranks that share one lateness, this one among them; empty: it is late by itself."""
+    handed_on: bool = False
+    """It may come from another stage of a pipeline that this recorder does not show."""
 
 
 def arrivals(facts: Facts, matched: Matched) -> pl.DataFrame:
@@ -194,10 +197,10 @@ def _origins(facts: Facts, late: pl.DataFrame, counted: int, length: float, limi
         own = sorted(r for r in own if votes[r] >= limits.late_least_fraction * first.height)
     chosen = own or usual
     shared: tuple[int, ...] = ()
-    if not own and any((d := facts.dumps.get(r)) is not None and not d.has_events for r in usual):
+    blind = any((d := facts.dumps.get(r)) is not None and not d.has_events for r in usual)
+    if not own and blind:
         # The recorder keeps no send or receive: any stage of these pipelines may be the slow one.
-        chains = [g.members for g in facts.groups.values() if g.kind == "pp" and set(g.members) & set(usual)]
-        shared = tuple(sorted({*usual, *(r for chain in chains for r in chain)}))
+        shared = tuple(sorted({*usual, *(r for late_one in usual for r in pipeline_of(facts, late_one))}))
     found: list[Lateness] = []
     for rank in chosen:
         mine = late.filter(pl.col("rank") == rank)
@@ -222,6 +225,7 @@ def _origins(facts: Facts, late: pl.DataFrame, counted: int, length: float, limi
                 seq=shown["seq"],
                 since=first_row["t0"],
                 shared=shared if len(shared) > 1 else (),
+                handed_on=not own and blind and not without_pipeline(facts),
             )
         )
     return tuple(sorted(found, key=lambda item: (-item.share, item.rank)))
@@ -319,8 +323,16 @@ def _late_suspicion(facts: Facts, item: Lateness, input_reason: str) -> Suspicio
     if input_reason:
         claims.append(Claim("dumps", "late_input", (item.rank,), "strong", input_reason))
     waiting = tuple(r for r in facts.expected if r != item.rank)
+    doubts = (("medium", "its lateness may come from another stage: this recorder keeps no send or receive"),)
     return Suspicion(
-        "late", (item.rank,), tuple(claims), comm=item.comm, waiting=waiting, since=item.since, op="operations"
+        "late",
+        (item.rank,),
+        tuple(claims),
+        doubts=doubts if item.handed_on else (),
+        comm=item.comm,
+        waiting=waiting,
+        since=item.since,
+        op="operations",
     )
 
 

@@ -226,11 +226,14 @@ class _Builder:
             out += [Edge(node, rank_node(r), NO_DUMP) for r in meeting.unknown]
         elif meeting.unseen:
             out.append(Edge(node, Node("unseen", (meeting.comm,)), "a member that no source names"))
-        elif meeting.done and len(meeting.here) <= len(meeting.done):
+        elif meeting.done and len(meeting.here) <= len(meeting.done) and self._sees_devices(meeting.here):
             out += [Edge(node, Node("device", (r,)), NOT_FINISHED) for r in meeting.here]
         elif meeting.started and self._timed(meeting.here):
             late = [r for r in meeting.here if r not in meeting.started]
             out += [Edge(node, Node("device", (r,)), NOT_STARTED) for r in late]
+
+    def _sees_devices(self, ranks: Iterable[int]) -> bool:
+        return all(rank not in self.facts.dumps or self.facts.dumps[rank].has_events for rank in ranks)
 
     def _timed(self, ranks: Iterable[int]) -> bool:
         dumps = self.facts.dumps
@@ -352,6 +355,24 @@ def neighbours(facts: Facts, rank: int) -> tuple[int, ...]:
         return ()
     at = stages.index(rank)
     return tuple(sorted(stages[max(0, at - 1) : at] + stages[at + 1 : at + 2]))
+
+
+def pipeline_of(facts: Facts, rank: int) -> tuple[int, ...]:
+    """Return all stages of the pipeline that a rank is in, itself among them; empty: not known to be in one."""
+    found = {r for g in facts.groups.values() if g.kind == "pp" and g.declared and rank in g.members for r in g.members}
+    me = facts.ranks.get(rank)
+    if not found and me is not None and None not in (me.dp, me.tp, me.pp):
+        found = {i.rank for i in facts.ranks.values() if (i.dp, i.tp) == (me.dp, me.tp) and i.pp is not None}
+    return tuple(sorted(found)) if len(found) > 1 else ()
+
+
+def without_pipeline(facts: Facts) -> bool:
+    """Say whether the layout is known and has no pipeline: then nothing is sent from stage to stage."""
+    stages = {i.pp for i in facts.ranks.values()}
+    groups = facts.groups.values()
+    known = any(g.declared and g.kind not in ("world", "other") for g in groups)
+    piped = any(g.kind == "pp" and len(g.members) > 1 for g in groups) or len(stages - {None}) > 1
+    return not piped and (known or None not in stages)
 
 
 def _beside(group: Group, rank: int) -> list[int]:
