@@ -50,7 +50,7 @@ def _stage(stage: Mapping[str, Any], at: float) -> html.Li:
     return html.Li(
         [
             html.Span(marks.get(stage["state"], ""), className="stage__mark", **attributes(aria_hidden="true")),
-            html.Span(stage["name"], className="stage__name"),
+            html.Span(stage["name"].replace("_", " "), className="stage__name"),
             html.Span(stage["state"], className="sr-only"),
             html.Span([count.strip(), f" · {stage['note']}" if stage["note"] else ""], className="stage__count"),
             html.Span(words.duration((ended - stage["started"]) * 1e9), className="stage__time"),
@@ -88,7 +88,7 @@ def body(job: Job, queries: Queries) -> list[Child]:
         left = len(job.problems) - len(shown)
         children.append(
             panel(
-                "Could not be read",
+                "Problems with files",
                 html.Ul(shown, className="bullets mono"),
                 html.P(f"{left:,} more, see the trace's evidence", className="muted") if left else None,
                 note=words.plural(len(job.problems), "problem"),

@@ -57,7 +57,6 @@ def dialog(trace: str) -> html.Dialog:
                                 type="text",
                                 maxLength=shares.NOTE_MAX,
                                 placeholder="for the network team",
-                                className="input",
                             ),
                         ],
                         className="field",
@@ -114,7 +113,7 @@ def made(link: str) -> Child:
             html.Label("Link, shown only now", htmlFor="share-link"),
             html.Div(
                 [
-                    dcc.Input(id="share-link", value=link, readOnly=True, className="input"),
+                    dcc.Input(id="share-link", value=link, readOnly=True),
                     html.Button("Copy", type="button", className="button", **attributes(data_copy=link)),
                 ],
                 className="share-link",
