@@ -142,9 +142,11 @@ def gpu_hang(frames: Frames, rank: int) -> Shown:
     held = last_rows(frames).filter(
         (pl.col("rank") == rank) & (pl.col("dir") == "recv") & (pl.col("done") < pl.col("ready"))
     ).height  # fmt: skip
-    return waiting > 0 or flows > 0 or held > 0, (
+    # Inside a host nothing but the start of kernels is seen: all members are in, and nobody comes out.
+    inside = own.filter(pl.col("group").str.starts_with("tp") & pl.col("kstart_ts").is_not_null()).height
+    return waiting + flows + held + inside > 0, (
         f"{waiting} operations enqueued and not started, {flows} flows with ready = done < total, "
-        f"{held} with consumed < flushed"
+        f"{held} with consumed < flushed, {inside} kernels inside the host that do not end"
     )
 
 

@@ -153,7 +153,7 @@ FAULTS: Final[tuple[Fault, ...]] = (
         status="hang",
         category="device_hang",
         conditions={"device_stopped": 1},
-        signature="enqueued, and no kernel start; or ready = moved = done < total with input there",
+        signature="enqueued and not started; consumed < flushed; ready = done < total; or, inside a host, no end",
     ),
     Fault(
         name="order",
