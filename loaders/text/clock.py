@@ -11,6 +11,7 @@ import re
 from calendar import timegm
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 NS: Final = 1_000_000_000
@@ -64,8 +65,13 @@ def epoch_ns(year: int, month: int, day: int, hour: int, minute: int, second: in
     """Return ns since 1970 UTC; `fraction` are the digits after the point. None: no such date."""
     if not (1 <= month <= 12 and 1 <= day <= 31 and hour < 24 and minute < 60 and second <= 60):
         return None
-    seconds = timegm((year, month, day, hour, minute, second))
+    seconds = _day_s(year, month, day) + hour * 3600 + minute * 60 + second
     return seconds * NS + (int((fraction + "000000000")[:9]) if fraction else 0)
+
+
+@lru_cache(maxsize=4_096)
+def _day_s(year: int, month: int, day: int) -> int:
+    return timegm((year, month, day, 0, 0, 0))
 
 
 def zone_ns(zone: str) -> int:

@@ -26,13 +26,17 @@ from mycroft.loaders.text.matcher import BulkMatcher, Line, Matcher
 from mycroft.loaders.text.pasted import Piece, looks_broken, rejoined
 from mycroft.loaders.text.paths import PathFacts, path_facts
 from mycroft.loaders.text.ranks import resolve_ranks
-from mycroft.loaders.text.scope import TEXT_LIMIT, FileScope
+from mycroft.loaders.text.scope import TEXT_LIMIT, FileScope, RowSink
 from mycroft.loaders.text.wrappers import BAR, Peeler, first_time, profile_of
 
 # Files up to this size are looked at line by line in Python, as long as the budget lasts: that is what gives rows
 # of kind `unparsed` and the last line of every writer of a shared console.
 SMALL_BYTES: Final = 256 << 10
-SMALL_BUDGET_BYTES: Final = 32 << 20
+SMALL_BUDGET_BYTES: Final = 8 << 20
+# Rows of kind `step` of one load, shared out among its files; of one file and batch (4 MiB) so many at least and most.
+STEP_ROWS: Final = 200_000
+MIN_STEP_ROWS: Final = 100
+MAX_STEP_ROWS: Final = 4_000
 UNPARSED_ROWS: Final = 2_000
 TAIL_BYTES: Final = 64 << 10
 # A paste of a terminal is not longer than this.
@@ -73,20 +77,22 @@ class TextLoader:
     def load(self, files: Sequence[EvidenceFile], context: LoadContext) -> list[LoadReport]:
         """Read all files; each gets a report under the name of the format that prevails in it."""
         heads = {file.file_id: _head_lines(file) for file in files}
-        known = [ns for file in files for ns in full_dates("\n".join(heads[file.file_id][:400]) + "\n" + file.name)]
+        known = [ns for file in files for ns in full_dates("\n".join(heads[file.file_id][:100]) + "\n" + file.name)]
         # Containers keep the full date of their lines beside the text.
         known += [ns for file in files for ns in full_dates(file.head[:8192].decode("utf-8", "replace"))]
         years = Years(known or context.dates())
         paths = {file.file_id: path_facts(file.name) for file in files}
         offsets = _rank_offsets(files, paths, heads)
         blocks = BlockWriter(context)
+        sink = RowSink(context)
+        step_rows = min(max(STEP_ROWS // max(len(files), 1), MIN_STEP_ROWS), MAX_STEP_ROWS)
         budget = SMALL_BUDGET_BYTES
         reports: list[LoadReport] = []
         for file in files:
             small = file.size_bytes <= min(SMALL_BYTES, budget)
             budget -= file.size_bytes if small else 0
             peeler = Peeler(profile_of(heads.pop(file.file_id), years), years)
-            scope = FileScope(file, context, peeler, years)
+            scope = FileScope(file, context, peeler, years, sink, step_rows)
             facts = paths[file.file_id]
             scope.rank, scope.local_rank, scope.host = facts.rank, facts.local_rank, facts.host
             if facts.rank is None and facts.local_rank is not None and facts.node is not None:
@@ -98,6 +104,7 @@ class TextLoader:
             except OSError as error:
                 report.problems.append(f"{file.name}: cannot be read: {error.strerror or error}; give it again")
             reports.append(report)
+        sink.flush()
         blocks.flush()
         if blocks.skipped and reports:
             reports[-1].problems.append(

@@ -18,6 +18,7 @@ from mycroft.loaders.text.wrappers import Facts, Peeler
 TEXT_LIMIT: Final = 2_000
 _FLUSH_ROWS: Final = 100_000
 _MAX_BLOCKS: Final = 4_096
+_SINK_ROWS: Final = 50_000
 
 # Printed in the moment they happen: without a time of their own they are not older than the writer's last stamp.
 _PROMPT_KINDS: Final = frozenset(("exception", "signal", "connection_closed", "cuda_error", "out_of_memory"))
@@ -33,6 +34,34 @@ C10_STAMP: Final = re.compile(
 Row = dict[str, Any]
 
 
+class RowSink:
+    """Gathers the rows of many files, so that a thousand small logs do not make a thousand small frames."""
+
+    def __init__(self, context: LoadContext) -> None:
+        self._context = context
+        self._rows: dict[str, list[Row]] = {}
+
+    def add(self, table: str, rows: list[Row]) -> None:
+        """Take rows of a table, complete but for columns that are NULL."""
+        waiting = self._rows.setdefault(table, [])
+        waiting += rows
+        if len(waiting) >= _SINK_ROWS:
+            self._emit(table)
+
+    def flush(self) -> None:
+        """Hand over what is left; call once at the end."""
+        for table in list(self._rows):
+            self._emit(table)
+
+    def _emit(self, table: str) -> None:
+        rows = self._rows.pop(table, [])
+        if not rows:
+            return
+        present = {name for row in rows for name in row}
+        schema = {name: dtype for name, dtype in _SCHEMAS[table].items() if name in present}
+        self._context.emit(table, pl.DataFrame(rows, schema=schema))
+
+
 class FileScope:
     """Everything a handler may know of the file it reads, and the rows it makes.
 
@@ -40,11 +69,16 @@ class FileScope:
     the handler says otherwise. What is known only at the end of a file (which rank it is of) is filled in then.
     """
 
-    def __init__(self, file: EvidenceFile, context: LoadContext, peeler: Peeler, years: Years) -> None:
+    def __init__(
+        self, file: EvidenceFile, context: LoadContext, peeler: Peeler, years: Years, sink: RowSink, step_rows: int
+    ) -> None:
         self.file = file
         self.context = context
         self.peeler = peeler
         self.years = years
+        # Rows of kind `step` that one batch of this file may make.
+        self.step_rows = step_rows
+        self._sink = sink
         self.rank: int | None = None
         self.local_rank: int | None = None
         self.host: str | None = None
@@ -62,7 +96,7 @@ class FileScope:
 
     def again(self) -> FileScope:
         """Return an empty scope of the same file, for another reading of it."""
-        other = FileScope(self.file, self.context, self.peeler, self.years)
+        other = FileScope(self.file, self.context, self.peeler, self.years, self._sink, self.step_rows)
         other.rank, other.local_rank, other.host = self.rank, self.local_rank, self.host
         return other
 
@@ -248,7 +282,8 @@ class FileScope:
             return
         for row in self._events:
             self._finish_row(row)
-        self._emit("events", self._events)
+        self.rows += len(self._events)
+        self._sink.add("events", self._events)
         self._events = []
         for table, rows in self._pending.items():
             for row in rows:
@@ -257,7 +292,8 @@ class FileScope:
                 row["file_id"] = self.file.file_id
             if table == "group_status":
                 rows = [row for row in rows if row["rank"] is not None]
-            self._emit(table, rows)
+            self.rows += len(rows)
+            self._sink.add(table, rows)
             self._pending[table] = []
 
     def _finish_row(self, row: Row) -> None:
@@ -274,14 +310,6 @@ class FileScope:
                 row["local_rank"] = self.local_rank
         row["source"] = "text"
         row["file_id"] = self.file.file_id
-
-    def _emit(self, table: str, rows: list[Row]) -> None:
-        if not rows:
-            return
-        self.rows += len(rows)
-        present = {name for row in rows for name in row}
-        schema = {name: dtype for name, dtype in _SCHEMAS[table].items() if name in present}
-        self.context.emit(table, pl.DataFrame(rows, schema=schema))
 
 
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:

@@ -19,7 +19,6 @@ from mycroft.loaders.text.torch_log import noise, number, rank_number
 FORMAT: Final = "training_log"
 
 # Step rows kept of one batch of lines (4 MiB of text): in the first batches of a file, and later.
-_STEPS_FIRST: Final = 4_000
 _STEPS_LATER: Final = 400
 _FIRST_BATCHES: Final = 4
 
@@ -89,7 +88,7 @@ def _dur_ms() -> pl.Expr:
 def _thinned(scope: FileScope, frame: pl.DataFrame) -> pl.DataFrame:
     seen: int = scope.memory.get("step_batches", 0)
     scope.memory["step_batches"] = seen + 1
-    limit = _STEPS_FIRST if seen < 2 * _FIRST_BATCHES else _STEPS_LATER
+    limit = scope.step_rows if seen < 2 * _FIRST_BATCHES else min(scope.step_rows, _STEPS_LATER)
     if frame.height <= limit:
         return frame
     writer = frame["text"].str.extract(r"(?i)(?:\[rank|\brank[ =:]|\[[a-z_]{1,20})(\d{1,7})", 1).fill_null("")

@@ -18,6 +18,8 @@ import msgspec
 from mycroft.loaders.text.clock import ISO, MONTHS, US, Moment, Years, first_moment, moment_of
 
 _MAX_PREFIXES: Final = 12
+# So many of a file's first lines decide which ambiguous prefixes it has.
+_PROFILE_LINES: Final = 100
 
 
 @dataclass(slots=True)
@@ -470,7 +472,8 @@ def profile_of(lines: Sequence[str], years: Years) -> Profile:
     prefix of hosts or pods must also repeat: as many different values as lines are words, not machines.
     """
     counts: dict[str, int] = {}
-    lines = [line for line in lines if not BAR.search(line)]
+    lines = [line for line in lines if line.strip() and not BAR.search(line)]
+    lines = lines[:: max(1, len(lines) // _PROFILE_LINES)]
     for _ in range(5):
         peeler = Peeler(Profile(counts), years)
         rests = [rest for rest in (peeler.peel(line)[1] for line in lines) if rest.strip()]
