@@ -133,6 +133,29 @@ WHERE transport IN ('net_ib', 'net_socket', 'net_other')
 ORDER BY comm_id, channel, src, dst
 LIMIT 1000000
 """
+# The last calls on every communicator as NCCL's log lists them.
+CALLS: Final = """
+SELECT
+    e.comm_id AS comm,
+    e.rank,
+    e.seq,
+    row_number() OVER (PARTITION BY e.comm_id, e.rank, e.seq ORDER BY e.file_id, e.line) AS place,
+    row_number() OVER (ORDER BY e.file_id, e.line) AS "order",
+    CAST(e.op_kind AS VARCHAR) AS op,
+    e.name,
+    CAST(e.in_numel AS BIGINT) AS numel,
+    e.dtype,
+    e.code AS root,
+    e.value AS size,
+    coalesce(c."desc", c.name, e.group_name) AS title,
+    e.file_id AS file,
+    e.line
+FROM events AS e LEFT JOIN communicators AS c USING (comm_id)
+WHERE e.kind = 'coll_call' AND e.comm_id IS NOT NULL AND e.rank IS NOT NULL AND e.seq IS NOT NULL
+QUALIFY e.seq >= max(e.seq) OVER (PARTITION BY e.comm_id) - 64
+ORDER BY "order"
+LIMIT 1000000
+"""
 PLACES: Final = """
 SELECT r.rank, h.name AS host, r.pid, r.gpu, r.local_rank
 FROM ranks AS r LEFT JOIN hosts AS h USING (host_id)
@@ -196,6 +219,8 @@ class Machine:
     """Host that alone uses an address."""
     gpus: Mapping[int, str] = field(default_factory=dict[int, str])
     """PCI address of the GPU of each rank."""
+    calls: pl.DataFrame = field(default_factory=pl.DataFrame)
+    """The last collective calls of NCCL's log."""
 
     def of(self, *kinds: str) -> list[Row]:
         """Return the rows of these kinds in file order."""
@@ -234,6 +259,7 @@ def read_machine(store: Frames, files: Mapping[int, str]) -> Machine:
     return Machine(
         rows={kind: tuple(found) for kind, found in rows.items()},
         perf=store.frame(PERF),
+        calls=store.frame(CALLS),
         edges=store.frame(EDGES),
         hosts=hosts,
         nodes=nodes,

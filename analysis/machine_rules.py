@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from mycroft.analysis import (
     claims_bench,
+    claims_calls,
     claims_counters,
     claims_device,
     claims_host,
@@ -106,10 +107,12 @@ def start_up(case: Case, left: set[int]) -> Explained:
 
 
 def watchdog(case: Case, left: set[int]) -> Explained:
-    """No dump, but the watchdogs of the ranks say who waits and how far each has come."""
+    """No dump, but the watchdogs of the ranks say who waits and how far each has come, or NCCL lists their calls."""
     if case.graph.waiting or case.facts.dumps:
         return [], set()
     found = claims_watchdog.suspicions(case.machine, case.facts)
+    if not found and in_trouble(case):
+        found = claims_calls.suspicions(case.machine)
     return [
         _narrowed(replace(s, claims=(*s.claims, *case.place_claims(s.ranks), *case.life_signs(s.ranks)))) for s in found
     ], set()

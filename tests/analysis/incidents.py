@@ -64,6 +64,15 @@ def start_up(size: int, per_host: int = 2, *, complete: bool = True) -> str:
     return out
 
 
+def call(
+    rank: int, number: int, *, op: str = "AllReduce", count: int = 1000, comm: str | None = None, per_host: int = 2
+) -> str:
+    """A collective call as NCCL lists it; `comm` is a pointer, by default that of the world."""
+    pointer = comm or f"0x7f{rank:x}0"
+    text = f"{op}: opCount {number:x} sendbuff 0x1 recvbuff 0x2 count {count} datatype 7 op 0 root 0 comm {pointer} [nranks=8] stream 0x3"
+    return nccl(rank, text, per_host=per_host)
+
+
 def failed_transfer(
     rank: int, peer_host: int, *, code: int = 12, stamp: str = "2026-03-03 02:17:05", hca: str = "mlx5_1"
 ) -> str:

@@ -370,3 +370,50 @@ def test_of_several_silent_ranks_the_one_with_a_reason(tmp_path: Path) -> None:
     )
     verdict = verdict_of(tmp_path, {"console.log": text, "pyspy-rank3.txt": stack})
     assert named(verdict)[:3] == ("dataloader", "medium", (3,))
+
+
+# -- calls that NCCL lists ----------------------------------------------------------------------------------------
+
+# One rank lost its patience: that the job is in trouble, and no more.
+TROUBLE = make.nccl(0, "[Service thread] Connection closed by localRank 1")
+
+
+def calls(until: dict[int, int], **odd: dict[str, str | int]) -> str:
+    """Every rank calls up to its number; rank 3 may differ at one."""
+    return "".join(
+        make.call(rank, number, **(odd.get(f"at{number}", {}) if rank == 3 else {}))  # pyright: ignore[reportArgumentType]
+        for rank, last in until.items()
+        for number in range(last - 5, last + 1)
+    )
+
+
+def test_a_rank_that_did_not_call(tmp_path: Path) -> None:
+    text = UP + calls({rank: 40 if rank != 3 else 39 for rank in range(8)}) + TROUBLE
+    assert named(verdict_of(tmp_path, {"nccl.log": text}))[:3] == ("absent", "high", (3,))
+
+
+def test_another_call_at_the_same_number(tmp_path: Path) -> None:
+    text = UP + calls(dict.fromkeys(range(8), 40), at38={"op": "Broadcast"}) + TROUBLE
+    assert named(verdict_of(tmp_path, {"nccl.log": text}))[:3] == ("code_divergence", "high", (3,))
+
+
+def test_another_count_at_the_same_number(tmp_path: Path) -> None:
+    text = UP + calls(dict.fromkeys(range(8), 40), at38={"count": 7}) + TROUBLE
+    assert named(verdict_of(tmp_path, {"nccl.log": text}))[:3] == ("size_mismatch", "high", (3,))
+
+
+def test_uneven_calls_of_a_healthy_job_are_no_finding(tmp_path: Path) -> None:
+    text = UP + calls({rank: 40 if rank != 3 else 39 for rank in range(8)})
+    assert not verdict_of(tmp_path, {"nccl.log": text}).findings
+
+
+def test_a_call_on_another_communicator_instead(tmp_path: Path) -> None:
+    text = UP
+    for rank in range(8):
+        comm = f"comm 0x9f{rank:x}0 rank {rank} nranks 8 cudaDev 0 nvmlDev 0 busId {make.BUSES[rank % 2]} commId 0xef"
+        text += make.nccl(rank, f"ncclCommInitRank {comm} - Init COMPLETE")
+    for rank in range(8):
+        text += make.call(rank, 38) + make.call(rank, 11, comm=f"0x9f{rank:x}0")
+    for rank in range(8):
+        text += make.call(rank, 12, comm="0x9f30") if rank == 3 else make.call(rank, 39)
+    assert named(verdict_of(tmp_path, {"nccl.log": text + TROUBLE}))[:3] == ("order_deadlock", "high", (3,))
