@@ -705,4 +705,4 @@ def markdown() -> str:
             doc = column.doc + (f": {', '.join(f'`{v}`' for v in column.values)}" if column.values else "")
             lines.append(f"| `{column.name}` | {shown}{'' if column.nullable else ', not NULL'} | {doc} |")
         lines.append("")
-    return "\n".join(lines)
+    return "\n".join(lines).rstrip()
