@@ -67,11 +67,7 @@ def test_nothing_unpickles_or_evaluates() -> None:
         for path in modules(folder):
             wrong += [f"{path}: imports {n}" for n in imported(path) if n.split(".")[0] in forbidden]
             for node in ast.walk(ast.parse(path.read_text())):
-                if (
-                    isinstance(node, ast.Call)
-                    and isinstance(node.func, ast.Name)
-                    and node.func.id in {"eval", "exec"}
-                ):
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in {"eval", "exec"}:
                     wrong.append(f"{path}:{node.lineno}: {node.func.id}")
     assert wrong == []
 
