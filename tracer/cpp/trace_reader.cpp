@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,6 +10,7 @@
 #include <new>
 #include <utility>
 
+#include "column_memory.h"
 #include "decode.h"
 
 namespace mycroft {
@@ -18,7 +18,6 @@ namespace mycroft {
 namespace {
 constexpr uint64_t kBlockRecords = 4096;  // 256 KB: stays in the second-level cache
 constexpr uint64_t kMostRecords = uint64_t{1} << 32;
-constexpr size_t kLargePage = size_t{2} << 20;
 constexpr size_t kSmallColumn = size_t{512} << 10;
 constexpr uint64_t kUnsettled = 64;  // more threads than that do not write at one time
 }  // namespace
@@ -36,7 +35,7 @@ Column::Column(Column&& other) noexcept
 
 Column::~Column() {
   if (mapping_ != nullptr) {
-    munmap(mapping_, mapping_bytes_);
+    give_column_memory({mapping_, mapping_bytes_});
   } else {
     std::free(data_);
   }
@@ -64,34 +63,29 @@ void Column::enlarge(size_t rows) {
   if (moved == nullptr) throw std::bad_alloc();
   if (mapping_ != nullptr) {
     std::memcpy(moved, data_, size_ * type.width);
-    munmap(mapping_, mapping_bytes_);
+    give_column_memory({mapping_, mapping_bytes_});
     mapping_ = nullptr;
   }
   data_ = static_cast<uint8_t*>(moved);
   capacity_ = wanted;
 }
 
-// A column that is going to be long moves, once, into address space for all rows that can come. Its
-// pages are touched as it fills, in large pages where the kernel has them: first touches of small
-// ones cost more than decoding does.
+// A column that is going to be long moves, once, into address space for all rows that can come.
 void Column::map_whole() {
   const size_t bytes = limit_ * type.width;
-  const size_t whole = bytes + 2 * kLargePage;
-  void* mapping = mmap(nullptr, whole, PROT_READ | PROT_WRITE,
-                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (mapping == MAP_FAILED) {
+  const ColumnMemory memory = take_column_memory(bytes);
+  if (memory.mapping == nullptr) {
     enlarge(size_ + 1);
     return;
   }
-  const auto start = reinterpret_cast<uintptr_t>(mapping);
+  const auto start = reinterpret_cast<uintptr_t>(memory.mapping);
   auto* aligned = reinterpret_cast<uint8_t*>((start + kLargePage - 1) & ~(kLargePage - 1));
-  madvise(aligned, bytes, MADV_HUGEPAGE);  // a hint
   if (size_ != 0) std::memcpy(aligned, data_, size_ * type.width);
   std::free(data_);
   data_ = aligned;
   capacity_ = limit_;
-  mapping_ = mapping;
-  mapping_bytes_ = whole;
+  mapping_ = memory.mapping;
+  mapping_bytes_ = memory.bytes;
 }
 
 // --- opening ---
