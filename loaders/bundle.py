@@ -38,7 +38,7 @@ class Limits:
     total_bytes: int = 256 << 30
     file_bytes: int = 64 << 30
     ratio: int = 1000
-    depth: int = 6
+    depth: int = 8
     name_length: int = 1024
 
 
