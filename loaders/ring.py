@@ -248,7 +248,10 @@ class _Traces:
 
     def _ops(self, part: _Part, rank: int, numbers: dict[int, int], peers: pl.DataFrame) -> pl.DataFrame:
         """Return one row per operation: the newest record of each, which holds all that is known of it."""
-        frame = _polars(part.trace.tables["op"]).unique(["op_id", "enq_ts"], keep="last", maintain_order=True)
+        # Not by time: two records of one operation may differ by the rounding of the clock. The number tells the
+        # generations of a slot apart even when their counter has come round.
+        key = ["comm", "op_id", "op_seq"]
+        frame = _polars(part.trace.tables["op"]).unique(key, keep="last", maintain_order=True)
         frame = self._known(part, frame, numbers, "op record", time="enq_ts")
         sizes = pl.DataFrame(
             [(c.comm, c.size) for c in part.trace.communicators],
