@@ -34,10 +34,12 @@ from mycroft.loaders.text.wrappers import BAR, Peeler, first_time, profile_of
 SMALL_BYTES: Final = 256 << 10
 SMALL_BUDGET_BYTES: Final = 8 << 20
 # Rows of kind `step` of one load, shared out among its files; of one file and batch (4 MiB) so many at least and most.
-STEP_ROWS: Final = 200_000
-MIN_STEP_ROWS: Final = 100
+STEP_ROWS: Final = 80_000
+MIN_STEP_ROWS: Final = 60
 MAX_STEP_ROWS: Final = 4_000
 UNPARSED_ROWS: Final = 2_000
+# … and so many of a whole load.
+UNPARSED_ROWS_ALL: Final = 20_000
 TAIL_BYTES: Final = 64 << 10
 # A paste of a terminal is not longer than this.
 PASTE_BYTES: Final = 8 << 20
@@ -87,6 +89,7 @@ class TextLoader:
         sink = RowSink(context)
         step_rows = min(max(STEP_ROWS // max(len(files), 1), MIN_STEP_ROWS), MAX_STEP_ROWS)
         budget = SMALL_BUDGET_BYTES
+        left = UNPARSED_ROWS_ALL
         reports: list[LoadReport] = []
         for file in files:
             small = file.size_bytes <= min(SMALL_BYTES, budget)
@@ -100,7 +103,9 @@ class TextLoader:
                 scope.rank = None if offset is None else facts.local_rank + offset
             report = LoadReport(file.file_id, self.name)
             try:
-                _FileReading(file, scope, blocks, report, small=small).run()
+                reading = _FileReading(file, scope, blocks, report, small=small, unparsed_rows=min(UNPARSED_ROWS, left))
+                reading.run()
+                left -= reading.unparsed_written
             except OSError as error:
                 report.problems.append(f"{file.name}: cannot be read: {error.strerror or error}; give it again")
             reports.append(report)
@@ -157,13 +162,22 @@ class _FileReading:
     """One pass over one file."""
 
     def __init__(
-        self, file: EvidenceFile, scope: FileScope, blocks: BlockWriter, report: LoadReport, *, small: bool
+        self,
+        file: EvidenceFile,
+        scope: FileScope,
+        blocks: BlockWriter,
+        report: LoadReport,
+        *,
+        small: bool,
+        unparsed_rows: int,
     ) -> None:
         self._file = file
         self._scope = scope
         self._blocks = blocks
         self._report = report
         self._small = small
+        self._unparsed_rows = unparsed_rows
+        self.unparsed_written = 0
         self._unparsed: list[Line] = []
         self._ends: dict[int, Line] = {}
         self._bulk_lines: set[int] = set()
@@ -207,7 +221,7 @@ class _FileReading:
         # A progress bar that was redrawn in between does not end a traceback.
         self._line(line, in_blocks=not (redrawn and BAR.search(rest)))
         if self._small and rest.strip():
-            if not line.claimed and len(self._unparsed) <= UNPARSED_ROWS:
+            if not line.claimed and len(self._unparsed) <= self._unparsed_rows:
                 self._unparsed.append(line)
             if facts.rank is not None:
                 self._ends[facts.rank] = line
@@ -300,10 +314,10 @@ class _FileReading:
         formats.finish(scope)
         resolve_ranks(scope.pending_events())
         unparsed = max(counts["pieces"] - counts["blank"] - scope.claimed, 0)
-        if self._small and len(self._unparsed) <= UNPARSED_ROWS:
-            for line in self._unparsed:
-                if line.number in self._bulk_lines:
-                    continue
+        if self._small and len(self._unparsed) <= self._unparsed_rows:
+            left = [line for line in self._unparsed if line.number not in self._bulk_lines]
+            self.unparsed_written = len(left)
+            for line in left:
                 scope.event(line, 0, "unparsed", **training.refine(line))
         scope.flush(final=True)
         report.loader = _prevailing(scope)
