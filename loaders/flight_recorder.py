@@ -194,15 +194,17 @@ class _Load:
             if rank in self._done:
                 _not_twice(found, rank, self._done[rank], "")
                 continue
-            latest = max(dump.info.last_ts or 0 for dump in found)
-            fresh = [dump for dump in found if latest - (dump.info.last_ts or 0) <= SAME_MOMENT_NS]
+            # A process may have two recorders, one for each backend. What is missing from one that sees no ends cannot
+            # be told from what has ended, so that the one with events says more.
+            seeing = [dump for dump in found if has_events(dump.info)] or found
+            latest = max(dump.info.last_ts or 0 for dump in seeing)
+            fresh = [dump for dump in seeing if latest - (dump.info.last_ts or 0) <= SAME_MOMENT_NS]
             best = max(fresh, key=_richness)
             best.kept = True
-            self._done[rank] = best.file.name
-            _not_twice(
-                [d for d in fresh if d is not best], rank, best.file.name, ", which says more of the same moment"
-            )
-            _not_twice([d for d in found if d not in fresh], rank, best.file.name, ", which is later")
+            name = self._done[rank] = best.file.name
+            _not_twice([d for d in fresh if d is not best], rank, name, ", which says more of the same moment")
+            _not_twice([d for d in seeing if d not in fresh], rank, name, ", which is later")
+            _not_twice([d for d in found if d not in seeing], rank, name, ", whose recorder sees starts and ends")
 
     def _rank_list(self, code: int | None) -> tuple[int, ...] | None:
         if code is None:
@@ -483,9 +485,16 @@ def file_says_dump(file: EvidenceFile) -> bool:
 
 
 def _richness(dump: _Dump) -> tuple[object, ...]:
-    """Order of the dumps of one moment: stacks, then reach, then how much had ended, then a fixed choice."""
+    """Order of the dumps of one moment: whole, with stacks, by reach, by how much had ended, then a fixed choice."""
     info = dump.info
-    return (not dump.is_json, info.last_record or 0, info.entries, info.completed, natural(dump.file.name))
+    return (
+        not info.damage,
+        not dump.is_json,
+        info.last_record or 0,
+        info.entries,
+        info.completed,
+        natural(dump.file.name),
+    )
 
 
 def _not_twice(dumps: Iterable[_Dump], rank: int, other: str, why: str) -> None:

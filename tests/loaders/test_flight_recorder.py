@@ -415,6 +415,31 @@ def test_of_two_dumps_of_one_rank_the_later_counts(tmp_path: Path) -> None:
     ) in summary.problems
 
 
+def test_a_whole_json_counts_before_a_pickle_cut_short(tmp_path: Path) -> None:
+    content = dumps.dump([dumps.entry(collective_seq_id=seq) for seq in range(1, 6)])
+    dumps.write(tmp_path / "in" / "fr" / "trace_1", content)
+    dumps.write(tmp_path / "in" / "fr_json" / "trace_1.json", content)
+    whole = (tmp_path / "in" / "fr" / "trace_1").read_bytes()
+    (tmp_path / "in" / "fr" / "trace_1").write_bytes(whole[:-300])
+    summary, store = loaded(tmp_path / "in", tmp_path)
+    with store:
+        assert store.frame("SELECT op_seq FROM coll_ops")["op_seq"].to_list() == [1, 2, 3, 4, 5]
+    assert any("taken from fr_json/trace_1.json" in problem for _, problem in summary.problems)
+
+
+def test_of_two_recorders_of_one_process_the_one_with_events_counts(tmp_path: Path) -> None:
+    nccl = dumps.dump([dumps.entry(state="completed", retired=True)])
+    late = 1_760_000_900_000_000_000
+    gloo = dumps.dump([dumps.entry(profiling_name="gloo:barrier", time_created_ns=late, retired=True)])
+    dumps.write(tmp_path / "in" / "nccl_trace_rank_1", nccl)
+    dumps.write(tmp_path / "in" / "gloo_trace_rank_1", gloo)
+    summary, store = loaded(tmp_path / "in", tmp_path)
+    with store:
+        assert store.frame("SELECT backend, has_events FROM rank_dumps").rows() == [("nccl", True)]
+    taken = "not used: rank 1 is taken from nccl_trace_rank_1, whose recorder sees starts and ends"
+    assert summary.problems == [("gloo_trace_rank_1", taken)]
+
+
 def test_one_broken_dump_leaves_the_others_alone(tmp_path: Path) -> None:
     for rank in range(4):
         dumps.write(tmp_path / "in" / f"trace_{rank}", dumps.dump([dumps.entry()]))
