@@ -7,6 +7,7 @@ from typing import Final
 from mycroft.loaders.text import (
     launchers,
     machine_formats,
+    pods,
     stack_lines,
     torch_errors,
     torch_log,
@@ -23,6 +24,7 @@ MATCHERS: Final[tuple[Matcher | BulkMatcher, ...]] = (
     *torch_errors.MATCHERS,
     *tracebacks.MATCHERS,
     *launchers.MATCHERS,
+    *pods.MATCHERS,
     *stack_lines.MATCHERS,
     *training.MATCHERS,
     *machine_formats.MATCHERS,

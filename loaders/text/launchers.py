@@ -48,7 +48,7 @@ def signed(code: str) -> int | None:
     return 128 - value if 129 <= value <= 192 else value
 
 
-def _said(scope: FileScope, line: Line, at: int, kind: str, **columns: Any) -> Row:
+def said(scope: FileScope, line: Line, at: int, kind: str, **columns: Any) -> Row:
     """Add a row that speaks of another process than the writer of the line."""
     defaults: Row = {"rank": None, "local_rank": None, "pid": None, "level": "error", "_foreign": True}
     return scope.event(line, at, kind, **{**defaults, **columns})
@@ -57,7 +57,7 @@ def _said(scope: FileScope, line: Line, at: int, kind: str, **columns: Any) -> R
 def _elastic_failed(scope: FileScope, line: Line, match: re.Match[str]) -> None:
     pid = rank_number(match["pid"])
     if scope.once(("failed", line.facts.key(), pid, match["code"])):
-        _said(
+        said(
             scope,
             line,
             match.start(),
@@ -72,7 +72,7 @@ def _elastic_failed(scope: FileScope, line: Line, match: re.Match[str]) -> None:
 
 def _elastic_signal(scope: FileScope, line: Line, match: re.Match[str]) -> None:
     number = _SIGNAL_NUMBERS.get(match["sig"])
-    _said(
+    said(
         scope,
         line,
         match.start(),
@@ -87,7 +87,7 @@ def _elastic_signal(scope: FileScope, line: Line, match: re.Match[str]) -> None:
 def _agent_signal(scope: FileScope, line: Line, match: re.Match[str]) -> None:
     number = rank_number(match["n"])
     if scope.once(("agent_signal", line.facts.key(), number)):
-        _said(
+        said(
             scope,
             line,
             match.start(),
@@ -172,7 +172,7 @@ class _ChildFailed:
             return
         columns: Row = {"moment": moment} if moment else {}
         traceback = fields.get("traceback", "")
-        _said(
+        said(
             scope,
             line,
             0,
@@ -230,7 +230,7 @@ def _srun(scope: FileScope, line: Line, match: re.Match[str]) -> None:
         kind = "signal"
         code = SIGNALS.get(re.sub(r" \(core dumped\)", "", what).strip())
     for task in tasks_of(match["tasks"]):
-        _said(
+        said(
             scope,
             line,
             match.start(),
@@ -247,7 +247,7 @@ def _slurm_cancelled(scope: FileScope, line: Line, match: re.Match[str]) -> None
     stamp = ISO.search(match["at"] or "")
     moment = moment_of(stamp) if stamp is not None else None
     columns: Row = {"moment": moment} if moment else {}
-    _said(
+    said(
         scope,
         line,
         match.start(),
@@ -262,7 +262,7 @@ def _slurm_cancelled(scope: FileScope, line: Line, match: re.Match[str]) -> None
 def _mpi_signal(scope: FileScope, line: Line, match: re.Match[str]) -> None:
     number = rank_number(match["sig"])
     pid = rank_number(match["pid"])
-    _said(
+    said(
         scope,
         line,
         match.start(),
@@ -282,7 +282,7 @@ def _mpi_exit(scope: FileScope, line: Line, match: re.Match[str]) -> None:
 def _mpi_code(scope: FileScope, line: Line, match: re.Match[str]) -> None:
     rank = scope.memory.pop(("mpi_exit", line.facts.key()), None)
     if rank is not None:
-        _said(scope, line, match.start(), "exit", name="process", rank=rank, code=signed(match["code"]))
+        said(scope, line, match.start(), "exit", name="process", rank=rank, code=signed(match["code"]))
 
 
 def _mpich(scope: FileScope, line: Line, match: re.Match[str]) -> None:
@@ -295,104 +295,7 @@ def _mpich_code(scope: FileScope, line: Line, match: re.Match[str]) -> None:
         number = int(match["code"])
         # Hydra prints the raw wait status: below 65 it is a signal.
         code = -number if 0 < number < 32 else signed(match["code"])
-        _said(scope, line, match.start(), "exit", name="process", pid=known[0], host=known[1], code=code)
-
-
-def _pod(scope: FileScope, line: Line) -> dict[str, str]:
-    """Return what the description being read has said of its pod so far."""
-    return scope.memory.setdefault(("pod", line.facts.key()), dict[str, str]())
-
-
-def _kubernetes_reason(scope: FileScope, line: Line, match: re.Match[str]) -> None:
-    reason = match["reason"]
-    memory = _pod(scope, line)
-    kind = "oom_kill" if reason == "OOMKilled" else "pod_state"
-    if scope.once(("pod_reason", line.facts.key(), memory.get("pod"), reason, line.number)):
-        _said(
-            scope,
-            line,
-            match.start(),
-            kind,
-            name=memory.get("pod") or line.facts.pod,
-            host=memory.get("node"),
-            code=-9 if kind == "oom_kill" else None,
-        )
-
-
-def _kubernetes_code(scope: FileScope, line: Line, match: re.Match[str]) -> None:
-    memory = _pod(scope, line)
-    code = signed(match["code"])
-    _said(
-        scope,
-        line,
-        match.start(),
-        "exit",
-        name="container",
-        peer=memory.get("pod") or line.facts.pod,
-        host=memory.get("node"),
-        code=code,
-        level="info" if code == 0 else "error",
-    )
-
-
-def _kubernetes_field(scope: FileScope, line: Line, match: re.Match[str]) -> None:
-    memory = _pod(scope, line)
-    if match["key"] == "Name":
-        memory.clear()
-        memory["pod"] = match["value"]
-    else:
-        memory["node"] = match["value"].partition("/")[0]
-        if memory.get("pod"):
-            _said(scope, line, match.start(), "pod_state", name=memory["pod"], host=memory["node"], level="info")
-
-
-_POD_ROW: Final = re.compile(
-    r"(?P<pod>[a-z0-9][a-z0-9.-]{1,252})\s+\d+/\d+\s+"
-    r"(?P<status>Running|Pending|Completed|Error|OOMKilled|Evicted|CrashLoopBackOff|Terminating|Unknown"
-    r"|Failed|Succeeded"
-    r"|ContainerStatusUnknown|NodeLost|ImagePullBackOff|ErrImagePull|Init:\S+)\b(?P<rest>.*)"
-)
-
-
-class _PodTable:
-    """The rows under `NAME READY STATUS … NODE`: which pod lies on which node."""
-
-    def __init__(self, header: str) -> None:
-        self._columns = header.split()
-        self._node = self._columns.index("NODE") if "NODE" in self._columns else None
-
-    def feed(self, scope: FileScope, line: Line) -> bool:
-        match = _POD_ROW.match(line.text.strip())
-        if match is None:
-            return False
-        cells = re.sub(r"\(\S+ ago\)", "", line.text).split()
-        node: str | None = None
-        if self._node is not None:
-            # `wide` output ends in columns that may be <none>; a restart count may have an age beside it.
-            behind = len(self._columns) - self._node
-            if self._columns[-1].startswith("GATES"):
-                behind -= 2
-            node = cells[-behind] if 0 < behind <= len(cells) else None
-        status = match["status"]
-        good = status in ("Running", "Completed", "Succeeded", "Pending")
-        kind = "oom_kill" if status == "OOMKilled" else "pod_state"
-        _said(
-            scope,
-            line,
-            0,
-            kind,
-            name=match["pod"],
-            host=node if node and node != "<none>" else None,
-            level="info" if good else "error",
-        )
-        return True
-
-    def close(self, scope: FileScope) -> None:
-        """Every row was written when it was read."""
-
-
-def _pod_table(scope: FileScope, line: Line, match: re.Match[str]) -> None:
-    scope.open(line, _PodTable(line.text.strip()))
+        said(scope, line, match.start(), "exit", name="process", pid=known[0], host=known[1], code=code)
 
 
 def _ray_exit(scope: FileScope, line: Line, match: re.Match[str]) -> None:
@@ -400,7 +303,7 @@ def _ray_exit(scope: FileScope, line: Line, match: re.Match[str]) -> None:
     address = re.search(r"Worker IP address: ([\d.a-fA-F:]+)", line.text)
     key = ("ray_exit", pid[1] if pid else None, address[1] if address else None)
     if pid is None or scope.once(key):
-        _said(
+        said(
             scope,
             line,
             match.start(),
@@ -414,7 +317,7 @@ def _ray_exit(scope: FileScope, line: Line, match: re.Match[str]) -> None:
 def _job_end(scope: FileScope, line: Line, match: re.Match[str]) -> None:
     if line.facts.stream == "end":
         code = signed(match["code"])
-        _said(
+        said(
             scope,
             line,
             match.start(),
@@ -431,7 +334,7 @@ def _torch_spawn(scope: FileScope, line: Line, match: re.Match[str]) -> None:
     number = _SIGNAL_NUMBERS.get(signal) if signal else None
     code = -number if number else signed(match["code"]) if match["code"] else None
     if scope.once(("spawn", match["lr"], signal, match["code"])):
-        _said(
+        said(
             scope,
             line,
             match.start(),
@@ -451,7 +354,7 @@ def _run_starts(scope: FileScope, line: Line, match: re.Match[str]) -> None:
 def _restart(scope: FileScope, line: Line, match: re.Match[str]) -> None:
     _run_starts(scope, line, match)
     left = match.groupdict().get("left")
-    _said(scope, line, match.start(), "other", name="restart", value=float(left) if left else None, level="warning")
+    said(scope, line, match.start(), "other", name="restart", value=float(left) if left else None, level="warning")
 
 
 def finish(scope: FileScope) -> None:
@@ -585,37 +488,6 @@ MATCHERS: Final[tuple[Matcher, ...]] = (
         ("EXIT CODE: ",),
         re.compile(r"EXIT CODE: (?P<code>-?\d{1,4})"),
         _mpich_code,
-    ),
-    Matcher(
-        "pod_fields",
-        FORMAT,
-        ("Name:  ", "Node:  "),
-        re.compile(r"^(?P<key>Name|Node):\s{2,}(?P<value>[\w./-]{1,253})\s*$"),
-        _kubernetes_field,
-    ),
-    Matcher(
-        "pod_reason",
-        FORMAT,
-        ("Reason:  ", "NodeNotReady", "OOMKilled"),
-        re.compile(
-            r"Reason:\s+(?P<reason>OOMKilled|Evicted|NodeNotReady|NodeLost|Error|ContainerCannotRun|DeadlineExceeded)"
-        ),
-        _kubernetes_reason,
-    ),
-    Matcher(
-        "pod_code",
-        FORMAT,
-        ("Exit Code:",),
-        re.compile(r"^\s*Exit Code:\s+(?P<code>\d{1,3})\s*$"),
-        _kubernetes_code,
-    ),
-    Matcher(
-        "pod_table",
-        FORMAT,
-        ("READY   STATUS", "READY  STATUS", " STATUS  "),
-        re.compile(r"NAME\s+READY\s+STATUS\b"),
-        _pod_table,
-        follow=64,
     ),
     Matcher(
         "ray_exit",

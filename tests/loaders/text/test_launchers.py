@@ -184,6 +184,18 @@ def test_the_description_of_a_pod(tmp_path: Path) -> None:
     assert recorder.event("exit")["code"] == -9
 
 
+def test_events_of_the_cluster(tmp_path: Path) -> None:
+    text = (
+        "LAST SEEN   TYPE      REASON         OBJECT                  MESSAGE\n"
+        "3m          Warning   NodeNotReady   node/ip-10-44-7-88      Node is not ready\n"
+        "2m          Warning   Evicted        pod/llm-worker-1        The node was low on resource: memory\n"
+    )
+    recorder = read(tmp_path, text)
+    node, pod = recorder.rows(kind="pod_state")
+    assert (recorder.host_name(node), node["peer"]) == ("ip-10-44-7-88", "NodeNotReady")
+    assert (pod["name"], pod["peer"]) == ("llm-worker-1", "Evicted")
+
+
 def test_ray_workers_that_died(tmp_path: Path) -> None:
     text = (
         "(raylet) A worker died or was killed while executing a task by an unexpected system error. Worker ID: ab Node ID: cd "
