@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.tracer.comparison import compare, load
+from tests.tracer.comparison import compare, load, rows
 from tests.tracer.tools import Tools
 
 # Kept here and not asked of the driver, so that a scenario that disappears is a failure.
@@ -68,6 +69,29 @@ def test_trace_is_exactly_what_the_script_did(tools: Tools, tmp_path: Path, scen
         if (differences := compare(truth, trace, exact_times=scenario not in INEXACT))
     }
     assert wrong == {}
+
+
+@pytest.mark.parametrize("abi", [2, 7])
+@pytest.mark.parametrize("scenario", ["ring_all_reduce", "tree_all_reduce", "send_recv", "several_comms", "abort_open"])
+def test_counts_are_exact_and_times_consistent_by_the_cycle_counter(
+    tools: Tools, tmp_path: Path, scenario: str, abi: int
+) -> None:
+    before = time.time_ns()
+    assert tools.replay(scenario, abi, tmp_path, real_clock=True).returncode == 0
+    after = time.time_ns()
+    for truth, trace in load(tmp_path):
+        assert compare(truth, trace, exact_times=False) == []
+        ops, flows = rows(trace.tables["op"]), rows(trace.tables["flow"])
+        assert all(before <= o["enq_ts"] <= o["enq_ts"] + (o["dur_ns"] or 0) <= after for o in ops)
+        # All records of one operation agree on its beginning, however the clock was adjusted meanwhile.
+        assert len({(o["op_id"], o["enq_ts"]) for o in ops}) == len({o["op_id"] for o in ops})
+        spent = after - before
+        for f in flows:
+            assert before <= f["end_ts"] <= after
+            for name in ("net_busy_ns", "peer_wait_ns", "post_delay_ns", "flush_ns"):
+                assert f[name] is None or 0 <= f[name] <= spent
+            for total, largest in (("net_busy_ns", "net_max_ns"), ("post_delay_ns", "post_delay_max_ns")):
+                assert f[total] is None or f[largest] <= f[total] <= f[largest] * f["slices"]
 
 
 def test_driver_knows_exactly_these_scenarios(tools: Tools) -> None:

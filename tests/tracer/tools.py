@@ -36,11 +36,19 @@ class Tools:
         return self.folder / "tracer/cpp/replay" / name
 
     def replay(
-        self, scenario: str, abi: int, out: Path, *, plugin: Path | None = None, **environment: str
+        self,
+        scenario: str,
+        abi: int,
+        out: Path,
+        *,
+        plugin: Path | None = None,
+        real_clock: bool = False,
+        **environment: str,
     ) -> subprocess.CompletedProcess[str]:
-        """Play one scenario; traces and truths land in `out`."""
+        """Play one scenario; traces and truths land in `out`. On the real clock times are not known beforehand."""
         out.mkdir(parents=True, exist_ok=True)
         arguments = ["--abi", str(abi), "--scenario", scenario, "--dir", str(out)]
+        arguments += ["--real-clock"] if real_clock else []
         return subprocess.run(
             [str(self.driver), "--plugin", str(plugin or self.plugin), *arguments],
             capture_output=True,

@@ -52,7 +52,7 @@ void Recorder::write_op(const OpSlot& o, uint32_t slot, uint32_t gen, OpState st
   const uint64_t enq = get(o.enq_ticks);
   const uint64_t seen = get(o.kernel_seen);
   OpRecord r{};
-  r.enq_ns = clock_.to_utc(enq);
+  r.enq_ns = get(o.enq_ns);
   r.comm_seq = get(o.comm_seq);
   uint64_t start = kUnknown48;
   uint64_t end = kUnknown48;
@@ -153,8 +153,8 @@ Handle Recorder::op_start(uint32_t comm, const OpInfo& info) noexcept {
   } else {
     std::atomic_ref<uint64_t>(entry->last_seq).store(seq + 1, std::memory_order_relaxed);
   }
-  std::atomic_ref<uint64_t>(entry->last_enq_ns)
-      .store(clock_.to_utc(now), std::memory_order_relaxed);
+  const uint64_t now_ns = clock_.to_utc(now);
+  std::atomic_ref<uint64_t>(entry->last_enq_ns).store(now_ns, std::memory_order_relaxed);
   const uint64_t comm_seq = pack48(seq, comm);
   set(last_enq_ticks_, now);
   set(last_enq_comm_seq_, comm_seq);
@@ -173,6 +173,7 @@ Handle Recorder::op_start(uint32_t comm, const OpInfo& info) noexcept {
   set(o->bytes, info.bytes);
   set(o->peer_seq, pack32(info.peer, source_seq));
   set(o->enq_ticks, now);
+  set(o->enq_ns, now_ns);
   set(o->event_ticks, now);
   for (auto* word :
        {&o->stop_ticks, &o->end_ticks, &o->kernel_open, &o->kernel_seen, &o->kstart_ticks,

@@ -204,6 +204,7 @@ class Recorder {
     Word64 bytes{0};
     Word64 peer_seq{0};  // low: peer or root, high: source_seq
     Word64 enq_ticks{0};
+    Word64 enq_ns{0};       // the same, converted once: all records of an operation agree on it
     Word64 stop_ticks{0};   // handed over; 0: not yet
     Word64 event_ticks{0};  // last start or stop of a child
     Word32 children{0};     // flows not stopped

@@ -191,7 +191,7 @@ void Recorder::sample_ops(uint64_t now_ticks) noexcept {
       return;
     }
     ++open_ops_;
-    const uint64_t enq_ns = clock_.to_utc(get(o.enq_ticks));
+    const uint64_t enq_ns = get(o.enq_ns);
     if (oldest_open_ns_ == 0 || enq_ns < oldest_open_ns_) oldest_open_ns_ = enq_ns;
     if (get(o.shown) != gen || passed_ms(now_ticks, get(o.shown_ticks), kRepeatOpenMs)) {
       set(o.shown, gen);
