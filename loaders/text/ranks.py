@@ -15,7 +15,8 @@ def resolve_ranks(rows: list[Row]) -> None:
 
     * local rank (`[default3]:`): global rank minus local rank is the same for all lines of a host.
     * task (`srun -l`): it is the rank if every line that says both says the same. With one launcher per node it is
-      the number of the node, and some line will say another rank.
+      the number of the node, and some line will say another rank. Where no line has a global rank (torch up to 2.1),
+      ranks inside groups that all equal their task say it too, if there are several.
 
     A launcher's rows speak of other processes and are left alone. Nothing is guessed from numbers alone.
     """
@@ -23,9 +24,14 @@ def resolve_ranks(rows: list[Row]) -> None:
     seen: dict[object, int] = {}
     task_is_rank: set[bool] = set()
     task_seen = 0
+    inside: dict[int, bool] = {}
     for row in rows:
         rank = row["rank"] if row["rank"] is not None else _world_rank(row)
-        if rank is None or row.get("_foreign"):
+        if row.get("_foreign"):
+            continue
+        if rank is None:
+            if row["_task"] is not None and row.get("comm_rank") is not None:
+                inside[row["_task"]] = inside.get(row["_task"], True) and row["_task"] == row["comm_rank"]
             continue
         if row["local_rank"] is not None:
             offsets.setdefault(row["_host"], set()).add(rank - row["local_rank"])
@@ -33,6 +39,8 @@ def resolve_ranks(rows: list[Row]) -> None:
         if row["_task"] is not None:
             task_is_rank.add(row["_task"] == rank)
             task_seen += 1
+    if not task_seen and len(inside) >= _LEAST and all(inside.values()):
+        task_is_rank, task_seen = {True}, _LEAST
     for row in rows:
         if row["rank"] is not None or row.get("_foreign"):
             continue

@@ -16,9 +16,9 @@ from mycroft.loaders.text.matcher import Block, Line
 from mycroft.loaders.text.wrappers import Facts, Peeler
 
 TEXT_LIMIT: Final = 2_000
-_FLUSH_ROWS: Final = 100_000
+_FLUSH_ROWS: Final = 40_000
 _MAX_BLOCKS: Final = 4_096
-_SINK_ROWS: Final = 50_000
+_SINK_ROWS: Final = 20_000
 
 # Printed in the moment they happen: without a time of their own they are not older than the writer's last stamp.
 _PROMPT_KINDS: Final = frozenset(("exception", "signal", "connection_closed", "cuda_error", "out_of_memory"))

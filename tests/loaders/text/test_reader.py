@@ -77,6 +77,14 @@ def test_task_ids_are_ranks_only_where_lines_say_so(tmp_path: Path) -> None:
     assert "rank" not in read(tmp_path, per_node).rows(kind="step", value=2.0)[0]
 
 
+def test_tasks_that_equal_the_ranks_of_old_timeouts_are_ranks(tmp_path: Path) -> None:
+    line = "{t}: [E ProcessGroupNCCL.cpp:475] [Rank {r}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=5, OpType=ALLREDUCE, Timeout(ms)=10) ran for 12 milliseconds before timing out.\n"
+    text = "".join(line.format(t=i, r=i) for i in range(4)) + "7: step 2\n"
+    assert read(tmp_path, text).event("step")["rank"] == 7
+    text = "".join(line.format(t=i // 2, r=i) for i in range(4)) + "1: step 2\n"
+    assert "rank" not in read(tmp_path, text).event("step")
+
+
 def test_the_end_of_a_rank_s_log_is_told(tmp_path: Path) -> None:
     text = "2026-03-02 04:11:09,500 INFO step=3\nlast words\n\n"
     row = read(tmp_path, text, "rank_6.log").event("log_end")
