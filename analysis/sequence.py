@@ -14,13 +14,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from mycroft.analysis.facts import Facts, family
 from mycroft.analysis.matching import Matched
 
-# Operations before the anchor that must agree for two ranks to be twins, and after it that are compared.
-CONTEXT: Final = 12
+# Operations before the anchor that must agree for two ranks to be twins: more than a step, so that stages of a
+# pipeline, which end their steps alike, are told apart; and after it, how many are compared.
+CONTEXT: Final = 512
 TAIL: Final = 600
 
 
@@ -70,18 +72,71 @@ def find_divergences(facts: Facts, matched: Matched, suspects: Iterable[int]) ->
     ]
     if not comms:
         return ()
-    tokens = _tokens(facts, matched)
     anchors = _anchors(facts, matched, comms, full)
     if anchors.is_empty():
         return ()
+    steps = _Steps(facts, matched)
     found: list[Divergence] = []
     for comm in comms:
         mine = anchors.filter(pl.col("comm") == comm)
         if mine.height > 1:
-            found += _compare(
-                facts, tokens, comm, {int(r): int(rec) for r, rec in mine.select("rank", "record").iter_rows()}
-            )
+            records = {int(r): int(rec) for r, rec in mine.select("rank", "record").iter_rows()}
+            found += [d for d in _compare(facts, steps, comm, records) if d.rank in wanted]
     return tuple(sorted(found, key=lambda d: (d.rank, facts.groups[d.comm].key)))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One operation of one rank's sequence; equal tokens are the same operation for every rank."""
+
+    token: int
+    record: int
+    comm: int
+    seq: int
+    kind: str
+    enq: int | None
+
+
+class _Steps:
+    """The sequences of all ranks: tokens as arrays, sliced by rank without copying."""
+
+    def __init__(self, facts: Facts, matched: Matched) -> None:
+        self._frame = _tokens(facts, matched)
+        bounds = self._frame.with_row_index("at").group_by("rank").agg(pl.col("at").min(), pl.len().alias("n"))
+        self._bounds = {int(rank): (int(at), int(n)) for rank, at, n in bounds.iter_rows()}
+        self._tokens = self._frame["token"].to_numpy()
+        self._records = self._frame["record"].to_numpy()
+
+    def _split(self, rank: int, record: int) -> tuple[int, int, int]:
+        """Return where the rank's rows begin, where those after `record` begin, and where they end."""
+        at, n = self._bounds.get(rank, (0, 0))
+        return at, at + int(np.searchsorted(self._records[at : at + n], record, side="right")), at + n
+
+    def before(self, rank: int, record: int, most: int) -> bytes:
+        """Return the last `most` tokens up to `record`, as bytes to compare."""
+        at, middle, _ = self._split(rank, record)
+        return self._tokens[max(at, middle - most) : middle].tobytes()
+
+    def past(self, rank: int, record: int) -> list[int]:
+        """Return all tokens up to `record`."""
+        at, middle, _ = self._split(rank, record)
+        return self._tokens[at:middle].tolist()
+
+    def known(self, rank: int, record: int) -> int:
+        """Return how many operations up to `record` the dump still holds."""
+        at, middle, _ = self._split(rank, record)
+        return middle - at
+
+    def after(self, rank: int, record: int) -> list[int]:
+        """Return the tokens after `record`."""
+        _, middle, end = self._split(rank, record)
+        return self._tokens[middle : min(end, middle + TAIL)].tolist()
+
+    def step(self, rank: int, record: int, at: int) -> Step:
+        """Return the operation `at` places after `record`."""
+        _, middle, _ = self._split(rank, record)
+        row = self._frame.row(middle + at, named=True)
+        return Step(row["token"], row["record"], row["comm"], row["seq"], row["kind"], row["enq"])
 
 
 def _tokens(facts: Facts, matched: Matched) -> pl.DataFrame:
@@ -125,25 +180,16 @@ def _anchors(facts: Facts, matched: Matched, comms: Sequence[int], full: Sequenc
     return calls.join(last, on=["comm", "seq"]).select("comm", "rank", "record").sort("comm", "rank")
 
 
-def _compare(facts: Facts, tokens: pl.DataFrame, comm: int, anchors: Mapping[int, int]) -> list[Divergence]:
-    paths: dict[int, list[tuple[int, int, int, int, str]]] = {}
-    before: dict[int, tuple[int, ...]] = {}
-    history: dict[int, list[int]] = {}
+def _compare(facts: Facts, steps: _Steps, comm: int, anchors: Mapping[int, int]) -> list[Divergence]:
+    """Compare the members of one group that are twins: equal, one by one, for more than a step up to the anchor."""
+    most = min(CONTEXT, min(steps.known(rank, record) for rank, record in anchors.items()))
+    by_context: dict[bytes, list[int]] = defaultdict(list)
     for rank, record in anchors.items():
-        own = tokens.filter(pl.col("rank") == rank)
-        past = own.filter(pl.col("record") <= record)["token"].to_list()
-        history[rank] = past
-        before[rank] = tuple(past[-CONTEXT:])
-        after = own.filter(pl.col("record") > record).head(TAIL)
-        paths[rank] = list(after.select("token", "record", "comm", "seq", "kind").iter_rows())
-    by_context: dict[tuple[int, ...], list[int]] = defaultdict(list)
-    shortest = min((len(b) for b in before.values()), default=0)
-    for rank, context in before.items():
-        by_context[context[-max(1, shortest) :]].append(rank)
+        by_context[steps.before(rank, record, most)].append(rank)
     found: list[Divergence] = []
     for ranks in by_context.values():
         if len(ranks) > 1:
-            found += _part(facts, comm, {r: paths[r] for r in ranks}, history)
+            found += _part(facts, steps, comm, {r: anchors[r] for r in ranks})
     return found
 
 
@@ -155,29 +201,27 @@ def first_missing(facts: Facts, matched: Matched, ranks: Iterable[int]) -> dict[
     """
     wanted = sorted(set(ranks))
     full = [r for r, d in facts.dumps.items() if not d.only_active]
-    tokens = _tokens(facts, matched)
+    steps = _Steps(facts, matched)
     peers = role_peers(facts)
     due: dict[int, tuple[int, str]] = {}
     comms = [g.comm for g in facts.groups.values() if g.kind != "pp" and set(g.members) & set(wanted)]
     anchors = _anchors(facts, matched, comms, full)
     for comm in comms:
-        mine = {
-            int(r): int(rec) for r, rec in anchors.filter(pl.col("comm") == comm).select("rank", "record").iter_rows()
-        }
-        paths = {r: tokens.filter((pl.col("rank") == r) & (pl.col("record") > rec)) for r, rec in mine.items()}
+        rows = anchors.filter(pl.col("comm") == comm).select("rank", "record")
+        mine = {int(r): int(record) for r, record in rows.iter_rows()}
+        paths = {rank: steps.after(rank, record) for rank, record in mine.items()}
         for rank in wanted:
             if rank not in paths:
                 continue
-            own = paths[rank]["token"].to_list()
-            for twin, path in paths.items():
-                theirs = path["token"].to_list()
+            own = paths[rank]
+            for twin, theirs in paths.items():
                 if twin == rank or (rank in peers and twin not in peers[rank]):
                     continue
                 if len(theirs) <= len(own) or theirs[: len(own)] != own:
                     continue
-                step = path.row(len(own), named=True)
-                if step["enq"] is not None and (rank not in due or step["enq"] < due[rank][0]):
-                    due[rank] = (step["enq"], f"{step['kind']} {step['seq']}")
+                step = steps.step(twin, mine[twin], len(own))
+                if step.enq is not None and (rank not in due or step.enq < due[rank][0]):
+                    due[rank] = (step.enq, f"{step.kind} {step.seq}")
     return due
 
 
@@ -196,51 +240,57 @@ def repeats_itself(matched: Matched, rank: int, comm: int, seq: int) -> bool:
     return any(after[0] == comm and after[2] == seq and step[:2] == after[:2] for step, after in pairwise(steps))
 
 
-def _part(
-    facts: Facts,
-    comm: int,
-    paths: Mapping[int, list[tuple[int, int, int, int, str]]],
-    history: Mapping[int, list[int]],
-) -> list[Divergence]:
+def _part(facts: Facts, steps: _Steps, comm: int, anchors: Mapping[int, int]) -> list[Divergence]:
     """Find the first position at which twins differ, and who left the path there."""
+    paths = {rank: steps.after(rank, record) for rank, record in sorted(anchors.items())}
     for at in range(max(len(p) for p in paths.values())):
-        here = {rank: path[at] for rank, path in sorted(paths.items()) if at < len(path)}
-        counts = Counter(step[0] for step in here.values())
+        here = {rank: path[at] for rank, path in paths.items() if at < len(path)}
+        counts = Counter(here.values())
         if len(counts) < 2:
             continue
         (usual, most), (_, second) = counts.most_common(2)
         by = "majority"
         if most == second:
             by = "history"
-            ruled = _by_history(paths, history, here, at)
+            ruled = _by_history(steps, anchors, paths, here, at)
             if ruled is None:
                 return []
             usual = ruled
-        example = next(step for step in here.values() if step[0] == usual)
-        twins = tuple(r for r, step in here.items() if step[0] == usual)
-        return [
-            Divergence(
-                rank=rank,
-                comm=comm,
-                expected=_words(facts, example),
-                found=_words(facts, step),
-                kind=_kind(paths, rank, twins[0], at),
-                twins=twins,
-                record=step[1],
-                seq=step[3],
-                op_comm=step[2],
-                by=by,
+        twins = tuple(r for r, token in here.items() if token == usual)
+        example = steps.step(twins[0], anchors[twins[0]], at)
+        found: list[Divergence] = []
+        for rank, token in here.items():
+            if token == usual or _as_always(steps, anchors[rank], paths[rank], rank, at):
+                continue
+            step = steps.step(rank, anchors[rank], at)
+            found.append(
+                Divergence(
+                    rank=rank,
+                    comm=comm,
+                    expected=_words(facts, example),
+                    found=_words(facts, step),
+                    kind=_kind(paths[rank][at:], paths[twins[0]][at:]),
+                    twins=twins,
+                    record=step.record,
+                    seq=step.seq,
+                    op_comm=step.comm,
+                    by=by,
+                )
             )
-            for rank, step in here.items()
-            if step[0] != usual
-        ]
+        return found
     return []
 
 
+def _as_always(steps: _Steps, record: int, path: Sequence[int], rank: int, at: int) -> bool:
+    """Say whether a rank does what it has always done at this place: another role, not another path."""
+    return _expected(steps.past(rank, record) + list(path[:at])) == path[at]
+
+
 def _by_history(
-    paths: Mapping[int, list[tuple[int, int, int, int, str]]],
-    history: Mapping[int, list[int]],
-    here: Mapping[int, tuple[int, int, int, int, str]],
+    steps: _Steps,
+    anchors: Mapping[int, int],
+    paths: Mapping[int, Sequence[int]],
+    here: Mapping[int, int],
     at: int,
 ) -> int | None:
     """Break a tie by what followed the same operations in the earlier steps of these ranks.
@@ -249,16 +299,14 @@ def _by_history(
     position in the step tells what comes next. Returns the token that continues as before, if exactly one does.
     """
     usual: set[int] = set()
-    unusual: set[int] = set()
-    for rank, step in here.items():
-        past = history[rank] + [s[0] for s in paths[rank][:at]]
-        expected = _expected(past)
+    unusual = False
+    for rank, token in here.items():
+        expected = _expected(steps.past(rank, anchors[rank]) + list(paths[rank][:at]))
         if expected is None:
             return None
         usual.add(expected)
-        if step[0] != expected:
-            unusual.add(step[0])
-    normal = usual & {s[0] for s in here.values()}
+        unusual = unusual or token != expected
+    normal = usual & set(here.values())
     return next(iter(normal)) if len(usual) == 1 and len(normal) == 1 and unusual else None
 
 
@@ -277,9 +325,8 @@ def _expected(past: Sequence[int]) -> int | None:
     return best if best_length >= 3 else None
 
 
-def _kind(paths: Mapping[int, list[tuple[int, int, int, int, str]]], rank: int, twin: int, at: int) -> str:
-    mine = [s[0] for s in paths[rank][at:]]
-    theirs = [s[0] for s in paths[twin][at:]]
+def _kind(mine: Sequence[int], theirs: Sequence[int]) -> str:
+    """Say what the difference is: something extra, something left out, two swapped, or other."""
     if theirs and theirs[0] in mine[1:4] and mine[0] not in theirs[1:4]:
         return "extra"
     if mine and mine[0] in theirs[1:4] and theirs[0] in mine[1:4]:
@@ -289,6 +336,5 @@ def _kind(paths: Mapping[int, list[tuple[int, int, int, int, str]]], rank: int, 
     return "other"
 
 
-def _words(facts: Facts, step: tuple[int, int, int, int, str]) -> str:
-    _, _, comm, seq, kind = step
-    return f"{kind} {seq} of {facts.groups[comm].title}"
+def _words(facts: Facts, step: Step) -> str:
+    return f"{step.kind} {step.seq} of {facts.groups[step.comm].title}"
