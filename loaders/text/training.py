@@ -249,6 +249,37 @@ def _identity(scope: FileScope, line: Line, match: re.Match[str]) -> bool:
     return True
 
 
+# `mesh_tp = [0, 1, 2, 3]`, `all tp groups: [[0, 1], [2, 3]]`: a name of parallelism and lists of ranks.
+_GROUP_LIST: Final = re.compile(
+    r"(?P<name>[A-Za-z_][\w-]{0,60})(?: groups?| ranks?| members?)?\s?[=:]\s?"
+    r"(?P<lists>\[\s?(?:\[[\d, ]{1,4000}\][, ]{0,3}){1,512}\]|\[[\d, ]{1,4000}\])"
+)
+_GROUP_NAME: Final = re.compile(
+    r"(?:^|[_-])(?:tp|dp|pp|ep|cp|sp|fsdp|ddp|hsdp)\d*(?:$|[_-])|tensor|data_par|pipeline|expert|context_par|world",
+    re.IGNORECASE,
+)
+_MAX_GROUPS: Final = 512
+
+
+def _groups(scope: FileScope, line: Line, match: re.Match[str]) -> bool:
+    """Take the members of groups from a line that lists them."""
+    if not scope.once(("groups", line.number, line.facts.key())):
+        return True
+    told = False
+    for listed in list(_GROUP_LIST.finditer(line.text))[:_MAX_GROUPS]:
+        name = listed["name"]
+        if not _GROUP_NAME.search(name):
+            continue
+        for digits in re.findall(r"\[([\d, ]{1,4000})\]", listed["lists"])[:_MAX_GROUPS]:
+            ranks = [rank_number(number) for number in re.findall(r"\d{1,7}", digits)]
+            members = [rank for rank in ranks if rank is not None]
+            # Members are listed in ascending order; sizes and shapes of a mesh rarely are, and one rank is no group.
+            if len(members) >= 2 and members == sorted(set(members)):
+                scope.context.comm(name, ranks=members, desc=name, source="log")
+                told = True
+    return told
+
+
 def finish(scope: FileScope) -> None:
     """Forget what only the steps of one file needed."""
     scope.memory.pop("step_batches", None)
@@ -276,6 +307,7 @@ MATCHERS: Final[tuple[Matcher | BulkMatcher, ...]] = (
         re.compile(r"(?i)(?<![\w-])(?:global[_ ])?rank(?![\w-]*s)"),
         _identity,
     ),
+    Matcher("groups", FORMAT, ("groups", "Groups", "group "), re.compile(r"\b[Gg]roups?\b.{0,200}\["), _groups),
     Matcher(
         "dump_written",
         FORMAT,

@@ -25,9 +25,12 @@ class Recorder:
         self.groups: dict[str, tuple[int, ...]] = {}
         self.reports: list[LoadReport] = []
         self.given_dates: list[int] = []
+        self.listed: list[tuple[str, tuple[int, ...]]] = []
         self._frames: dict[str, list[pl.DataFrame]] = {}
 
-    def comm(self, name: str, *, desc: str | None = None, **_: Any) -> int:
+    def comm(self, name: str, *, desc: str | None = None, ranks: Sequence[int] | None = None, **_: Any) -> int:
+        if ranks:
+            self.listed.append((name, tuple(ranks)))
         return self.comms.setdefault((name, desc), len(self.comms))
 
     def seen(self, comm_id: int, rank: int) -> None:

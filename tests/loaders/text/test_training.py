@@ -97,6 +97,21 @@ def test_mentions_are_no_introductions(tmp_path: Path, text: str) -> None:
     assert not read(tmp_path, text + "\n").rows(kind="identity")
 
 
+def test_groups_that_a_program_lists(tmp_path: Path) -> None:
+    text = (
+        "groups: mesh_tp = [0, 1, 2, 3]  mesh_dp = [0, 4]\n"
+        "all tp groups: [[0, 1], [2, 3]]\n"
+        "device group shape: [2, 4] and parameter group sizes=[3, 1]\n"
+        "loss of group tp: [1.5, 2.5]\n"
+    )
+    assert read(tmp_path, text).listed == [
+        ("mesh_tp", (0, 1, 2, 3)),
+        ("mesh_dp", (0, 4)),
+        ("tp", (0, 1)),
+        ("tp", (2, 3)),
+    ]
+
+
 PHASES = [
     ("INFO rank=0 saving checkpoint step=2", "checkpoint", 1),
     ("INFO rank=0 checkpoint step=2 done", "checkpoint", 2),
