@@ -185,21 +185,18 @@ def decoding(bench: Bench) -> list[Row]:
     with tempfile.TemporaryDirectory(prefix="mycroft-bench-", dir="/dev/shm") as folder:
         file = TraceFile(fill(Path(folder)))
         rates: list[float] = []
-        for _ in range(bench.runs):
+        for _ in range(bench.runs + 1):
             before = time.process_time()
             batches = file.batches()
             spent = time.process_time() - before
             rates.append(sum(b.num_rows for b in batches.values()) / spent / 1e6)
             del batches
+    first, rest = rates[0], rates[1:]
+    title = "decode to Arrow, per core"
+    bar = "≥ 20 M records/s"
     return [
-        Row(
-            "decode to Arrow, per core",
-            "≥ 20 M records/s",
-            f"{median(rates):.1f} M/s",
-            "",
-            spread(rates),
-            median(rates) >= 20,
-        )
+        Row("the first decode of a process: the kernel clears its memory", "", f"{first:.1f} M/s", "", "", None),
+        Row(title, bar, f"{median(rest):.1f} M/s", "", spread(rest), median(rest) >= 20),
     ]
 
 

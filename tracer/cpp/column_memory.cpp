@@ -2,13 +2,15 @@
 
 #include <sys/mman.h>
 
+#include <cstdint>
 #include <mutex>
 #include <vector>
 
 namespace mycroft {
 namespace {
 
-constexpr size_t kMostKept = size_t{256} << 20;
+constexpr size_t kMostKept = size_t{128} << 20;
+constexpr size_t kMostMappings = 128;
 
 #ifndef MADV_FREE
 #define MADV_FREE 8
@@ -16,14 +18,24 @@ constexpr size_t kMostKept = size_t{256} << 20;
 
 std::mutex mutex;
 
+struct Kept {
+  ColumnMemory memory;
+  size_t touched;  // bytes that have pages
+};
+
 // Never destroyed: columns can outlive the module's own objects at exit.
-std::vector<ColumnMemory>& kept() {
-  static auto* list = new std::vector<ColumnMemory>;
+std::vector<Kept>& kept() {
+  static auto* list = new std::vector<Kept>;
   return *list;
 }
 size_t kept_bytes = 0;
 
 }  // namespace
+
+unsigned char* ColumnMemory::start() const {
+  const auto address = reinterpret_cast<uintptr_t>(mapping);
+  return reinterpret_cast<unsigned char*>((address + kLargePage - 1) & ~(kLargePage - 1));
+}
 
 ColumnMemory take_column_memory(size_t bytes) {
   const size_t whole = (bytes + 2 * kLargePage) & ~(kLargePage - 1);
@@ -32,15 +44,16 @@ ColumnMemory take_column_memory(size_t bytes) {
     auto& list = kept();
     size_t best = list.size();
     for (size_t i = 0; i < list.size(); ++i) {
-      const bool fits = list[i].bytes >= whole && list[i].bytes <= 4 * whole;
-      if (fits && (best == list.size() || list[i].bytes < list[best].bytes)) best = i;
+      const size_t size = list[i].memory.bytes;
+      if (size < whole || size > 4 * whole) continue;
+      if (best == list.size() || size < list[best].memory.bytes) best = i;
     }
     if (best != list.size()) {
-      const ColumnMemory found = list[best];
+      const Kept found = list[best];
       list[best] = list.back();
       list.pop_back();
-      kept_bytes -= found.bytes;
-      return found;
+      kept_bytes -= found.touched;
+      return found.memory;
     }
   }
   void* mapping = mmap(nullptr, whole, PROT_READ | PROT_WRITE,
@@ -50,13 +63,16 @@ ColumnMemory take_column_memory(size_t bytes) {
   return {mapping, whole};
 }
 
-void give_column_memory(ColumnMemory memory) {
+void give_column_memory(ColumnMemory memory, size_t used) {
+  // Large pages are touched whole; what an earlier user of the memory touched beyond is not
+  // counted.
+  const size_t touched = (used + kLargePage - 1) & ~(kLargePage - 1);
   {
     const std::lock_guard<std::mutex> lock(mutex);
-    if (kept_bytes + memory.bytes <= kMostKept &&
-        madvise(memory.mapping, memory.bytes, MADV_FREE) == 0) {
-      kept().push_back(memory);
-      kept_bytes += memory.bytes;
+    if (kept_bytes + touched <= kMostKept && kept().size() < kMostMappings &&
+        madvise(memory.start(), touched, MADV_FREE) == 0) {
+      kept().push_back({memory, touched});
+      kept_bytes += touched;
       return;
     }
   }

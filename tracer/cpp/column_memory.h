@@ -13,10 +13,13 @@ inline constexpr size_t kLargePage = size_t{2} << 20;
 struct ColumnMemory {
   void* mapping = nullptr;
   size_t bytes = 0;
+  // The boundary.
+  unsigned char* start() const;
 };
 
 // Room for `bytes` behind the next boundary of a large page.
 ColumnMemory take_column_memory(size_t bytes);
-void give_column_memory(ColumnMemory memory);
+// `used`: bytes from that boundary on that were written.
+void give_column_memory(ColumnMemory memory, size_t used);
 
 }  // namespace mycroft

@@ -18,7 +18,7 @@ namespace mycroft {
 namespace {
 constexpr uint64_t kBlockRecords = 4096;  // 256 KB: stays in the second-level cache
 constexpr uint64_t kMostRecords = uint64_t{1} << 32;
-constexpr size_t kSmallColumn = size_t{512} << 10;
+constexpr size_t kSmallColumn = size_t{128} << 10;
 constexpr uint64_t kUnsettled = 64;  // more threads than that do not write at one time
 }  // namespace
 
@@ -35,7 +35,7 @@ Column::Column(Column&& other) noexcept
 
 Column::~Column() {
   if (mapping_ != nullptr) {
-    give_column_memory({mapping_, mapping_bytes_});
+    give_column_memory({mapping_, mapping_bytes_}, size_ * type.width);
   } else {
     std::free(data_);
   }
@@ -63,7 +63,7 @@ void Column::enlarge(size_t rows) {
   if (moved == nullptr) throw std::bad_alloc();
   if (mapping_ != nullptr) {
     std::memcpy(moved, data_, size_ * type.width);
-    give_column_memory({mapping_, mapping_bytes_});
+    give_column_memory({mapping_, mapping_bytes_}, size_ * type.width);
     mapping_ = nullptr;
   }
   data_ = static_cast<uint8_t*>(moved);
@@ -78,8 +78,7 @@ void Column::map_whole() {
     enlarge(size_ + 1);
     return;
   }
-  const auto start = reinterpret_cast<uintptr_t>(memory.mapping);
-  auto* aligned = reinterpret_cast<uint8_t*>((start + kLargePage - 1) & ~(kLargePage - 1));
+  uint8_t* aligned = memory.start();
   if (size_ != 0) std::memcpy(aligned, data_, size_ * type.width);
   std::free(data_);
   data_ = aligned;
