@@ -39,6 +39,8 @@ class RowSink:
 
     def __init__(self, context: LoadContext) -> None:
         self._context = context
+        # Members of groups by their description, as programs list them in any file of the load.
+        self.groups: dict[str, list[tuple[int, ...]]] = {}
         self._rows: dict[str, list[Row]] = {}
 
     def add(self, table: str, rows: list[Row]) -> None:
@@ -200,6 +202,18 @@ class FileScope:
         row.update(columns)
         self._pending["stacks"].append(row)
         return stack_id
+
+    def list_group(self, description: str, members: Sequence[int]) -> None:
+        """Note the members of a group, for status lines of any file that name it by its description."""
+        lists = self._sink.groups.setdefault(description, [])
+        if len(lists) < _MAX_BLOCKS and tuple(members) not in lists:
+            lists.append(tuple(members))
+
+    def listed_members(self, description: str | None, rank: int | None) -> tuple[int, ...] | None:
+        """Return the members of the group of that description that `rank` is in; without a rank, of the only one."""
+        lists = self._sink.groups.get(description, []) if description else []
+        fitting = [members for members in lists if rank is None or rank in members]
+        return fitting[0] if len(fitting) == 1 else None
 
     def know(self, rank: int, line: Line | None = None, **facts: int | str | None) -> None:
         """Tell the trace what a line says of a rank."""

@@ -92,14 +92,15 @@ def group_columns(scope: FileScope, line: Line, at: int) -> Row:
     inside = rank_number(match["prank"])
     if rank is None and inside is not None:
         # Up to 2.1 the line has no global rank; other evidence may list the members of the group.
-        members = scope.context.members(known, desc=description)
+        members = scope.context.members(known, desc=description) or scope.listed_members(description, None)
         if members is not None and inside < len(members):
             rank = members[inside]
             columns["rank"] = rank
         elif name == "0":
             rank = inside
             columns["rank"] = rank
-    columns["comm_id"] = scope.context.comm(known, desc=description, source="log", of_rank=rank)
+    listed = scope.listed_members(description, rank)
+    columns["comm_id"] = scope.context.comm(known, ranks=listed, desc=description, source="log", of_rank=rank)
     return columns
 
 

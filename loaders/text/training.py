@@ -275,7 +275,7 @@ def _groups(scope: FileScope, line: Line, match: re.Match[str]) -> bool:
             members = [rank for rank in ranks if rank is not None]
             # Members are listed in ascending order; sizes and shapes of a mesh rarely are, and one rank is no group.
             if len(members) >= 2 and members == sorted(set(members)):
-                scope.context.comm(name, ranks=members, desc=name, source="log")
+                scope.list_group(name, members)
                 told = True
     return told
 

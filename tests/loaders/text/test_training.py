@@ -104,12 +104,9 @@ def test_groups_that_a_program_lists(tmp_path: Path) -> None:
         "device group shape: [2, 4] and parameter group sizes=[3, 1]\n"
         "loss of group tp: [1.5, 2.5]\n"
     )
-    assert read(tmp_path, text).listed == [
-        ("mesh_tp", (0, 1, 2, 3)),
-        ("mesh_dp", (0, 4)),
-        ("tp", (0, 1)),
-        ("tp", (2, 3)),
-    ]
+    status = "[rank{r}]:[E217 09:14:03.1 p.cpp:1] [PG ID 3 PG GUID {g}({d}) Rank 1]  failure detected by watchdog at work sequence id: 5 PG status: last enqueued work: 5, last completed work: 4\n"
+    text += status.format(r=1, g=7, d="mesh_tp") + status.format(r=3, g=8, d="tp") + status.format(r=4, g=9, d="shape")
+    assert read(tmp_path, text).listed == [("7", (0, 1, 2, 3)), ("8", (2, 3))]
 
 
 PHASES = [
