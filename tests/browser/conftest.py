@@ -13,7 +13,8 @@ from tests.browser import published
 from tests.browser.serving import SIZE, Site, chromium, served
 
 # Only how long a test that fails goes on waiting; on a busy machine a page may take seconds.
-expect.set_options(timeout=60_000)
+PATIENCE_MS = 120_000
+expect.set_options(timeout=PATIENCE_MS)
 
 
 @pytest.fixture(scope="session")
@@ -87,6 +88,7 @@ def new_context(browser: Browser, watch: Watch) -> Iterator[Callable[..., Browse
 
     def make(**options: Any) -> BrowserContext:
         context = browser.new_context(**{"viewport": SIZE, "locale": "en-US", "timezone_id": "UTC", **options})
+        context.set_default_timeout(PATIENCE_MS)
         watch.attach(context)
         made.append(context)
         return context

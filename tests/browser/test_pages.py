@@ -66,12 +66,13 @@ def test_page_is_drawn_and_accessible_in_both_themes(
         grid.scroll_into_view_if_needed()
         grid.locator(".ag-header-cell").first.wait_for()
         grid.locator(".ag-row .ag-cell").first.wait_for()
+        expect(grid.locator(".ag-header-row:empty")).to_have_count(0)
     assert page.evaluate("window.__owned") is None
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     page.evaluate(AXE)
     assert violations(page, ALL_RULES) == []
     page.emulate_media(color_scheme="dark")
-    page.wait_for_function("document.documentElement.dataset.theme === 'dark'")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     assert violations(page, COLOUR_RULES) == []
 
 

@@ -62,7 +62,7 @@ def test_band_is_above_the_fold_and_says_the_hue_only_of_a_root_cause(
     assert box["y"] + box["height"] <= SIZE["height"]
     for theme in ("light", "dark"):
         page.emulate_media(color_scheme=theme)
-        page.wait_for_function("theme => document.documentElement.dataset.theme === theme", arg=theme)
+        expect(page.locator("html")).to_have_attribute("data-theme", theme)
         count = hue_pixels(page, ".verdict", theme)
         if verdict["findings"]:
             assert count > 500
