@@ -13,7 +13,7 @@ from mycroft.loaders.base import EvidenceFile, LoadContext
 from mycroft.loaders.schema import EVENTS, GROUP_STATUS, STACKS, polars_schema
 from mycroft.loaders.text.clock import CLOCK, ISO, Moment, Years, first_moment, moment_of
 from mycroft.loaders.text.matcher import Block, Line
-from mycroft.loaders.text.wrappers import Facts, Peeler
+from mycroft.loaders.text.wrappers import Peeler
 
 TEXT_LIMIT: Final = 2_000
 _FLUSH_ROWS: Final = 40_000
@@ -329,8 +329,3 @@ class FileScope:
 def _last(pattern: re.Pattern[str], text: str) -> re.Match[str] | None:
     matches = list(pattern.finditer(text))
     return matches[-1] if matches else None
-
-
-def facts_of(scope: FileScope, text: str) -> Facts:
-    """Return what the prefixes of a whole line say; for bulk handlers, which get lines unpeeled."""
-    return scope.peeler.peel(text)[0]
