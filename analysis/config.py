@@ -34,6 +34,9 @@ class Thresholds:
     # ... and absolutely.
     late_least_ns: int = 300_000
 
+    # A constant offset of a rank whose host is unknown is taken for its clock's from here on.
+    clock_offset_least_ns: int = 200 * NS_PER_MS
+
     # Slow group: its operations against those of its sister groups.
     slow_group_ratio: float = 1.8
     slow_group_least_ns: int = NS_PER_MS // 2

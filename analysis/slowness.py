@@ -88,45 +88,49 @@ def arrivals(facts: Facts, matched: Matched) -> pl.DataFrame:
     )
 
 
-def _without_clock_offsets(lags: pl.DataFrame) -> pl.DataFrame:
-    """Take out what is the same in every operation of a rank: the offset of its host's clock, not lateness.
+def _without_clock_offsets(facts: Facts, lags: pl.DataFrame, limits: Thresholds) -> pl.DataFrame:
+    """Take out what is the same in every operation of a host: the offset of its clock, not lateness.
 
-    Real lateness varies: after an operation that all leave together, the next one finds them together.
+    Real lateness varies: after an operation that all leave together, the next one finds them together. Ranks of one
+    host share its clock, so a rank that is off alone is late. Where hosts are unknown, only an offset that no step
+    would hide is taken for a clock. Durations have no clock to be off.
     """
-    middle = pl.col("lag") - pl.col("lag").median().over("comm", "seq")
+    eventless = [r for r, d in facts.dumps.items() if not d.has_events]
+    called = lags.filter(pl.col("rank").is_in(eventless))
+    if called.is_empty():
+        return lags
+    hosts = {r: (i.host if (i := facts.ranks.get(r)) is not None else None) for r in facts.expected}
+    known = all(hosts.get(r) is not None for r in called["rank"].unique().to_list())
+    clock = {r: str(hosts[r]) if known else str(r) for r in facts.expected}
+    off = called.with_columns(
+        off=pl.col("lag") - pl.col("lag").median().over("comm", "seq"),
+        clock=pl.col("rank").replace_strict(clock, return_dtype=pl.String),
+    )
+    least, most = pl.col("off").quantile(0.05), pl.col("off").quantile(0.95)
     spread = (
-        lags.with_columns(off=middle)
-        .group_by("rank")
-        .agg(
-            pl.col("off").quantile(0.05).alias("low"),
-            pl.col("off").quantile(0.95).alias("high"),
-            pl.col("off").median().alias("mid"),
+        off.group_by("clock")
+        .agg(least.alias("low"), most.alias("high"), pl.col("off").median().alias("mid"))
+        .with_columns(near=pl.min_horizontal(pl.col("low").abs(), pl.col("high").abs()))
+        .filter(
+            (pl.col("low").sign() == pl.col("high").sign())
+            & (pl.col("near") > 3 * (pl.col("high") - pl.col("low")))
+            & (pl.lit(known) | (pl.col("near") > limits.clock_offset_least_ns))
         )
-        .with_columns(
-            shift=pl.when(
-                (pl.col("low").sign() == pl.col("high").sign())
-                & (pl.min_horizontal(pl.col("low").abs(), pl.col("high").abs()) > 3 * (pl.col("high") - pl.col("low")))
-            )
-            .then(pl.col("mid"))
-            .otherwise(0.0)
-        )
-        .select("rank", "shift")
     )
-    shifted = lags.join(spread, on="rank").with_columns(lag=pl.col("lag") - pl.col("shift").cast(pl.Int64))
-    return (
-        shifted.with_columns(lag=pl.col("lag") - pl.col("lag").min().over("comm", "seq"))
-        .drop("shift")
-        .sort("comm", "seq", "rank")
+    shift = {str(name): int(mid) for name, mid in spread.select("clock", "mid").iter_rows()}
+    by_rank = {r: shift.get(name, 0) for r, name in clock.items()}
+    shifted = lags.with_columns(
+        lag=pl.col("lag") - pl.col("rank").replace_strict(by_rank, default=0, return_dtype=pl.Int64)
     )
+    return shifted.with_columns(lag=pl.col("lag") - pl.col("lag").min().over("comm", "seq")).sort("comm", "seq", "rank")
 
 
 def late_ranks(facts: Facts, matched: Matched, limits: Thresholds) -> tuple[Lateness, ...]:
     """Return the ranks at which lateness begins in most steps, the worst first."""
     lags = arrivals(facts, matched)
-    lags = lags.filter(pl.col("comm").is_in(_comparable(facts)))
+    lags = _without_clock_offsets(facts, lags, limits).filter(pl.col("comm").is_in(_comparable(facts)))
     if lags.is_empty():
         return ()
-    lags = _without_clock_offsets(lags)
     others = pl.when(pl.col("n") == 2).then(pl.col("lag").sum().over("comm", "seq") - pl.col("lag"))
     lags = lags.with_columns(excess=pl.col("lag") - others.otherwise(pl.col("lag").median().over("comm", "seq")))
     kinds = {c: family(g.desc, g.kind) for c, g in facts.groups.items()}
@@ -152,6 +156,23 @@ def late_ranks(facts: Facts, matched: Matched, limits: Thresholds) -> tuple[Late
     return _origins(facts, late, counted, length, limits)
 
 
+def _share(late: pl.DataFrame, rank: int, length: float) -> float:
+    """Return a rank's lateness per step as a share of the step.
+
+    Within one group the members are together again after every operation, so lateness adds up there.
+    """
+    in_group = late.filter(pl.col("rank") == rank).group_by("step", "comm").agg(pl.col("excess").sum())
+    per_step = in_group.group_by("step").agg(pl.col("excess").max())["excess"]
+    return float(statistics.median(per_step.to_list())) / length if len(per_step) else 0.0
+
+
+def _least_share(facts: Facts, rank: int, limits: Thresholds) -> float:
+    """Return the share of a step from which on lateness is worth a word; calls scatter more than devices."""
+    dump = facts.dumps.get(rank)
+    timed = dump is not None and dump.has_events
+    return limits.late_least_share if timed else limits.late_least_share_of_calls
+
+
 def _comparable(facts: Facts) -> list[int]:
     """Return the groups whose members do the same work, so that they should arrive together.
 
@@ -171,7 +192,7 @@ def _origins(facts: Facts, late: pl.DataFrame, counted: int, length: float, limi
     """
     often = max(float(limits.late_least_steps), limits.late_least_fraction * counted)
     per_rank = late.group_by("rank").agg(pl.col("step").n_unique().alias("steps")).filter(pl.col("steps") >= often)
-    usual = sorted(per_rank["rank"].to_list())
+    usual = sorted(r for r in per_rank["rank"].to_list() if _share(late, r, length) >= _least_share(facts, r, limits))
     per_group = (
         late.filter(pl.col("rank").is_in(usual))
         .group_by("rank", "comm")
@@ -204,13 +225,7 @@ def _origins(facts: Facts, late: pl.DataFrame, counted: int, length: float, limi
     found: list[Lateness] = []
     for rank in chosen:
         mine = late.filter(pl.col("rank") == rank)
-        # Within one group the members are together again after every operation, so its lateness adds up.
-        in_group = mine.group_by("step", "comm").agg(pl.col("excess").sum())
-        per_step = in_group.group_by("step").agg(pl.col("excess").max())["excess"]
-        share = float(statistics.median(per_step.to_list())) / length
-        timed = (dump := facts.dumps.get(rank)) is not None and dump.has_events
-        if share < (limits.late_least_share if timed else limits.late_least_share_of_calls):
-            continue
+        share = _share(late, rank, length)
         first_row = mine.sort("step", "t0").row(0, named=True)
         worst = mine.group_by("comm").len().sort("len", "comm", descending=[True, False]).row(0, named=True)
         shown = mine.filter(pl.col("comm") == worst["comm"]).sort("seq").row(-1, named=True)
@@ -218,7 +233,7 @@ def _origins(facts: Facts, late: pl.DataFrame, counted: int, length: float, limi
             Lateness(
                 rank=rank,
                 steps=counted,
-                late_in=per_step.len(),
+                late_in=mine["step"].n_unique(),
                 median_ns=int(statistics.median(mine["excess"].to_list())),
                 share=share,
                 comm=shown["comm"],
