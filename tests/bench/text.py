@@ -36,7 +36,9 @@ _CALL: Final = (
     "node-{h}:{p}:{t} [{d}] NCCL INFO AllReduce: opCount {n:x} sendbuff 0x7f2c8e000000 recvbuff 0x7f2c8e000000 "
     "count 67108864 datatype 9 op 0 root 0 comm 0x55f148f456{d} [nranks=64] stream 0x55f148aa{d}"
 )
-_CHANNEL: Final = "node-{h}:{p}:{t} [{d}] NCCL INFO Channel {c:02d}/0 : {d}[{d}] -> {e}[{e}] [send] via NET/IB/{d}/GDRDMA"
+_CHANNEL: Final = (
+    "node-{h}:{p}:{t} [{d}] NCCL INFO Channel {c:02d}/0 : {d}[{d}] -> {e}[{e}] [send] via NET/IB/{d}/GDRDMA"
+)
 NCCL: Final = (
     *([_CALL] * 24),
     *([_CHANNEL] * 20),
@@ -55,7 +57,9 @@ def silent(count: int) -> str:
 def nccl(count: int) -> str:
     """Return lines of NCCL's debug log."""
     return "".join(
-        NCCL[i % len(NCCL)].format(h=i // 8 % 8, p=4000 + i % 64, t=5000 + i % 64, d=i % 8, e=(i + 1) % 8, c=i % 16, n=i // 64)
+        NCCL[i % len(NCCL)].format(
+            h=i // 8 % 8, p=4000 + i % 64, t=5000 + i % 64, d=i % 8, e=(i + 1) % 8, c=i % 16, n=i // 64
+        )
         + "\n"
         for i in range(count)
     )
