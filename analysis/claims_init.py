@@ -28,11 +28,10 @@ def subnet(address: str) -> str:
 
 def suspicions(machine: Machine) -> list[Suspicion]:
     """Return the host with the wrong interface, or the one that cannot be reached while the job starts."""
-    if any(row.name == "complete" for row in machine.of("comm_init")):
-        return []
+    up = {machine.host_of(row) for row in machine.of("comm_init") if row.name == "complete"}
     offers: dict[str, Row] = {}
     for row in machine.of("identity"):
-        if row.name == "address" and row.detail == "bootstrap" and row.host:
+        if row.name == "address" and row.detail == "bootstrap" and row.host and row.host not in up:
             offers.setdefault(row.host, row)
     refused: dict[str, list[Row]] = defaultdict(list)
     for row in machine.of("connect_failed"):

@@ -45,7 +45,9 @@ def blame(case: Case) -> list[Suspicion]:
         doubt = ("medium", case.liveness.why)
         slow = [replace(s, doubts=(*s.doubts, doubt)) for s in _apply(case, SLOW_RULES)]
         return slow or found
-    return found or ([] if case.graph.waiting else _apply(case, SLOW_RULES))
+    if case.graph.waiting or not all(s.rule in INDEPENDENT for s in found):
+        return found
+    return [*_apply(case, SLOW_RULES), *found]
 
 
 def _without_echoes(case: Case, suspicions: list[Suspicion]) -> list[Suspicion]:
@@ -67,7 +69,8 @@ def _apply(case: Case, rules: Sequence[tuple[str, Rule]]) -> list[Suspicion]:
     for name, rule in rules:
         found, explained = rule(case, left)
         named = {r for s in suspicions for r in s.ranks}
-        fresh = [s for s in found if (not set(s.ranks) <= named if s.ranks else not suspicions)]
+        own = name in INDEPENDENT
+        fresh = [s for s in found if (not set(s.ranks) <= named if s.ranks else own or not suspicions)]
         suspicions += [machine_rules.enrich(case, replace(s, rule=name)) for s in fresh]
         left -= explained
     return suspicions
@@ -113,7 +116,10 @@ RULES: Final[tuple[tuple[str, Rule], ...]] = (
     ("absent", absent),
     ("stuck_together", stuck_together),
     ("unseen", unseen),
+    ("benchmarks", machine_rules.benchmarks),
 )
+# What these say of hosts is not explained by what holds up the job.
+INDEPENDENT: Final = ("benchmarks",)
 SLOW_RULES: Final[tuple[tuple[str, Rule], ...]] = (
     ("slow", slow),
     ("slow_machine", machine_rules.slow),

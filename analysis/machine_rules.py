@@ -150,10 +150,14 @@ def slow(case: Case, left: set[int]) -> Explained:
     found: list[Suspicion] = []
     for item in claims_perf.suspicions(case.machine):
         found.append(_located(case, item) if not item.ranks else item)
-    found += claims_bench.suspicions(case.machine)
     if not found and case.machine.perf.is_empty() and not case.facts.dumps and not case.lives:
         found = _state_alone(case.machine)
     return found, set()
+
+
+def benchmarks(case: Case, left: set[int]) -> Explained:
+    """What a benchmark shows of hosts and paths holds whatever becomes of the job."""
+    return claims_bench.suspicions(case.machine), set()
 
 
 def _located(case: Case, item: Suspicion) -> Suspicion:

@@ -8,7 +8,7 @@ whatever its files are called and in whatever order they come.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -19,6 +19,7 @@ from mycroft.errors import MycroftError
 from mycroft.loaders import schema
 from mycroft.loaders.groups import Claim, Group, GroupRegistry, world_size
 from mycroft.loaders.identity import IdentityResolver
+from mycroft.loaders.jobs import JobFinder
 from mycroft.loaders.store import StoreWriter
 
 _SCHEMAS: Final = {table.name: schema.polars_schema(table) for table in schema.TABLES}
@@ -58,6 +59,7 @@ class TraceContext:
         """Rows beyond `buffer_bytes` (as held in memory) are parked in the folder `spill` until the end."""
         self._groups = GroupRegistry()
         self._identity = IdentityResolver()
+        self._finder = JobFinder()
         self._dates: set[int] = set()
         self._hosts: dict[str, int] = {}
         self._stacks: dict[int, list[str]] = {}
@@ -133,6 +135,7 @@ class TraceContext:
             return
         ready = conform(table, frame)
         self._identity.see(table, ready)
+        self._finder.see(table, ready)
         self._note_dates(table, ready)
         self._buffers.setdefault(table, []).append(ready)
         self._buffered += int(ready.estimated_size())
@@ -163,6 +166,10 @@ class TraceContext:
         parts.append(path)
 
     # ---- the end -------------------------------------------------------------------
+
+    def jobs(self, files: Mapping[int, str]) -> list[list[int]]:
+        """Return which files belong to one job, by their ids and names; see `jobs`."""
+        return self._finder.jobs(files, list(self._hosts))
 
     def write(self, writer: StoreWriter, *, files: pl.DataFrame, meta: dict[str, str]) -> int | None:
         """Give everything its final number and write all tables; return the world size, None where unknown."""

@@ -7,7 +7,7 @@ import os
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from importlib import metadata
@@ -23,7 +23,7 @@ from mycroft.loaders.bundle import Bundle, Found, Limits, NamedFile, unpack
 from mycroft.loaders.context import TraceContext
 from mycroft.loaders.rank_names import pieces
 from mycroft.loaders.registry import LOADERS
-from mycroft.loaders.store import StoreWriter
+from mycroft.loaders.store import MOST_JOBS, StoreWriter
 
 HEAD_BYTES: Final = 64 << 10
 # Heads of all files together that stay in memory after the files have been recognised.
@@ -127,6 +127,9 @@ def _load_into(
     if ranks_expected is not None:
         context.job(world_size=ranks_expected, source="the user")
     _run_loaders(files, context, tell)
+    jobs = context.jobs({file.evidence.file_id: file.evidence.name for file in files})[:MOST_JOBS]
+    if len(jobs) > 1:
+        context = _reread(files, jobs[0], scratch / "rows-0", ranks_expected, tell)
     tell(Progress("sort/write", 0, 1, "writing the trace"))
     hashes = sorted(file.evidence.sha256 for file in files)
     digest = "sha256:" + hashlib.sha256("\n".join(hashes).encode()).hexdigest()
@@ -135,8 +138,15 @@ def _load_into(
         "engine": metadata.version("mycroft-trace"),
         "digest": digest,
         "files": str(len(files) + len(refused)),
+        "jobs": str(len(jobs)),
     }
-    world = context.write(writer, files=_files_frame(files, refused), meta=meta)
+    owner = {file_id: number for number, members in reversed(list(enumerate(jobs))) for file_id in members}
+    world = context.write(writer, files=_files_frame(files, refused, owner), meta=meta)
+    for number, members in enumerate(jobs[1:], 1):
+        context = _reread(files, members, scratch / f"rows-{number}", None, tell)
+        writer.begin_job(number)
+        mine = [file for file in files if file.evidence.file_id in set(members)]
+        context.write(writer, files=_files_frame(mine, (), dict.fromkeys(members, number)), meta=meta)
     writer.finish()
     tell(Progress("sort/write", 1, 1, "done"))
     dropped: Counter[str] = Counter()
@@ -155,6 +165,25 @@ def _load_into(
         world_size=world,
         seconds=0.0,
     )
+
+
+def _reread(
+    files: Sequence[_File],
+    members: Sequence[int],
+    spill: Path,
+    ranks_expected: int | None,
+    tell: Callable[[Progress], None],
+) -> TraceContext:
+    """Read the files of one job again, on their own: ranks and groups of another must not be mixed in."""
+    wanted = set(members)
+    context = TraceContext(spill)
+    if ranks_expected is not None:
+        context.job(world_size=ranks_expected, source="the user")
+    mine = [file for file in files if file.evidence.file_id in wanted]
+    _run_loaders(mine, context, tell)
+    for file in mine:
+        file.problems = list(dict.fromkeys(file.problems))
+    return context
 
 
 # ---- recognise ---------------------------------------------------------------------------
@@ -276,7 +305,9 @@ def _why(file: _File) -> str:
     return "; ".join(file.problems) or "no loader knows this format; see `mycroft formats`"
 
 
-def _files_frame(files: Sequence[_File], refused: Sequence[tuple[int, str, str]]) -> pl.DataFrame:
+def _files_frame(
+    files: Sequence[_File], refused: Sequence[tuple[int, str, str]], jobs: Mapping[int, int]
+) -> pl.DataFrame:
     rows = [
         (
             file.evidence.file_id,
@@ -294,7 +325,8 @@ def _files_frame(files: Sequence[_File], refused: Sequence[tuple[int, str, str]]
     columns = ("file_id", "loader", "path", "size_bytes", "sha256", "rows", "dropped", "problems", "rank")
     wanted = schema.polars_schema(schema.FILES)
     frame = pl.DataFrame(rows, schema={name: wanted[name] for name in columns}, orient="row")
-    return frame.with_columns(pl.lit(0, dtype=pl.UInt32).alias("job_id"))
+    owner = [jobs.get(file_id, 0) for file_id in frame["file_id"]]
+    return frame.with_columns(pl.Series("job_id", owner, dtype=pl.UInt32))
 
 
 def _problems(file: _File) -> str | None:

@@ -150,6 +150,25 @@ class Store:
         """Answer a query as a frame: times are `Datetime("ns")`, ENUM columns plain text, unknown is null."""
         return _frame(self.arrow(sql, params))
 
+    def frame_of_job(self, number: int, sql: str, params: Sequence[object] | dict[str, object] = ()) -> pl.DataFrame:
+        """Answer a query over the tables of a further job."""
+        with self._cursor():
+            cursor = self._root.connection.cursor()
+        try:
+            cursor.execute(_NO_BAR)
+            cursor.execute(f"SET schema = '{_job_schema(number)}'")
+            relation = cursor.sql(sql, params=params or None)
+            return _frame(relation.to_arrow_table())
+        except duckdb.Error as error:
+            raise StoreError(f"{self.path}: {_one_line(error)}") from error
+        finally:
+            cursor.close()
+
+    def jobs(self) -> list[Store | OtherJob]:
+        """Return what to ask of each job in the evidence, this store first; nearly always that is all there is."""
+        count = int(self.meta.get("jobs", "1"))
+        return [self, *(OtherJob(self, number) for number in range(1, min(count, MOST_JOBS)))]
+
     def guarded_sql(
         self, sql: str, *, row_limit: int = 10_000, time_limit_s: float = 10.0, memory_limit: str = "512MiB"
     ) -> GuardedResult:
@@ -247,6 +266,26 @@ def _run_guarded(engine: duckdb.DuckDBPyConnection, sql: str, row_limit: int, ti
         timer.cancel()
 
 
+MOST_JOBS: Final = 16
+
+
+def _job_schema(number: int) -> str:
+    return f"job_{number:d}"
+
+
+class OtherJob:
+    """A further job of a trace whose evidence is of several: the same tables, other rows, ranks of its own."""
+
+    def __init__(self, store: Store, number: int) -> None:
+        self._store = store
+        self._number = number
+        self.meta: Final[dict[str, str]] = store.meta
+
+    def frame(self, sql: str, params: Sequence[object] | dict[str, object] = ()) -> pl.DataFrame:
+        """Answer a query over the tables of this job; see `Store.frame`."""
+        return self._store.frame_of_job(self._number, sql, params)
+
+
 class StoreWriter:
     """Writes a new trace file: rows in the order given, then `finish`. One process, one thread.
 
@@ -268,6 +307,12 @@ class StoreWriter:
         if not reopen:
             self._connection.execute(schema.ddl())
         self.rows: dict[str, int] = {}
+
+    def begin_job(self, number: int) -> None:
+        """Write what follows into tables of a further job, 1, 2, …; see `Store.jobs`."""
+        self._connection.execute(f"CREATE SCHEMA {_job_schema(number)}")
+        self._connection.execute(f"SET schema = '{_job_schema(number)}'")
+        self._connection.execute(schema.ddl())
 
     def setting(self, name: str) -> object:
         """Return a setting of the engine as it is now."""

@@ -38,7 +38,8 @@ class BlockWriter:
             self.skipped += lines
             return
         self._left -= len(content)
-        packed = self._compressor.compress(content)
+        # The compressor's own result keeps the memory of the worst case; a copy is as large as it says.
+        packed = bytes(memoryview(self._compressor.compress(content)))
         self._rows.append(
             {
                 "file_id": file_id,

@@ -18,6 +18,7 @@ from mycroft.loaders.text.wrappers import Peeler
 TEXT_LIMIT: Final = 2_000
 _FLUSH_ROWS: Final = 40_000
 _MAX_BLOCKS: Final = 4_096
+_MAX_ONCE: Final = 100_000
 _SINK_ROWS: Final = 20_000
 
 # Printed in the moment they happen: without a time of their own they are not older than the writer's last stamp.
@@ -134,6 +135,9 @@ class FileScope:
         """Say whether `key` is new in this file: messages are repeated in what() and in tracebacks."""
         if key in self._once:
             return False
+        if len(self._once) >= _MAX_ONCE:
+            # Repeats lie near each other; what is far back may come again as a row of its own.
+            self._once.clear()
         self._once.add(key)
         return True
 

@@ -140,7 +140,8 @@ def plain(path: Path) -> int:
 
 def ours(path: Path) -> int:
     """Read with the text loader."""
-    head = path.read_bytes()[: 64 << 10]
+    with path.open("rb") as content:
+        head = content.read(64 << 10)
     file = EvidenceFile(0, path.name, path, path.stat().st_size, "", head)
     (report,) = TextLoader().load([file], _Sink())
     return report.rows
