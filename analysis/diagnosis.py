@@ -19,7 +19,7 @@ from mycroft.analysis.machine import read_machine
 from mycroft.analysis.machine_rules import symptom_time
 from mycroft.analysis.matching import match
 from mycroft.analysis.mismatch import find_mismatches
-from mycroft.analysis.several_jobs import together
+from mycroft.analysis.several_jobs import others_in, together
 from mycroft.analysis.stacks import places
 from mycroft.analysis.verdict import RULES_VERSION, EvidenceSummary, Finding, Status, Unknown, Verdict
 from mycroft.analysis.waitgraph import build
@@ -31,7 +31,7 @@ def diagnose(store: Frames, *, limits: Thresholds = DEFAULTS) -> Verdict:
     Depends on the evidence alone: equal evidence gives equal bytes, whatever the order of files. Evidence of several
     jobs gives the findings of each.
     """
-    others = [job for job in getattr(store, "jobs", list)() if job is not store]
+    others = others_in(store)
     verdict = _diagnose(store, limits)
     return together(verdict, store, [(_diagnose(job, limits), job) for job in others]) if others else verdict
 

@@ -5,13 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol, runtime_checkable
 
 from mycroft.analysis.facts import Frames
 from mycroft.analysis.verdict import Finding, Verdict
 
 _PATHS: Final = "SELECT path FROM files WHERE loader IS NOT NULL ORDER BY path"
 _SURE: Final = {"high": 0, "medium": 1, "low": 2}
+
+
+@runtime_checkable
+class ManyJobs(Protocol):
+    """A store that may hold evidence of more than one job."""
+
+    def jobs(self) -> Sequence[Frames]:
+        """Return a store for each job, the first being the store itself."""
+        ...
+
+
+def others_in(store: Frames) -> list[Frames]:
+    """Return the stores of all jobs but the first."""
+    return [job for job in store.jobs() if job is not store] if isinstance(store, ManyJobs) else []
 
 
 def together(first: Verdict, store: Frames, others: Sequence[tuple[Verdict, Frames]]) -> Verdict:
