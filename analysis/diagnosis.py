@@ -25,8 +25,10 @@ from mycroft.analysis.verdict import RULES_VERSION, EvidenceSummary, Finding, St
 from mycroft.analysis.waitgraph import build
 
 
-def diagnose(store: Frames, *, limits: Thresholds = DEFAULTS) -> Verdict:
+def diagnose(store: Frames, *, limits: Thresholds = DEFAULTS, at: int | None = None) -> Verdict:
     """Return who stalls or slows the job, why, how sure that is and what to do next.
+
+    `at`, ns UTC: what could have been said at that moment, from the tracer's rows up to it alone.
 
     Depends on the evidence alone: equal evidence gives equal bytes, whatever the order of files. Evidence of several
     jobs gives the findings of each.

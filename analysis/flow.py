@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 
 import polars as pl
 
-from mycroft.analysis.config import NS_PER_MS, NS_PER_S
+from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_MS, FlowLimits
 from mycroft.analysis.facts import Frames
 
 LAST_STATES: Final = """
@@ -92,24 +92,6 @@ SLOTS: Final = 8
 _DOUBLED_KINDS: Final = ("all_reduce", "all_gather", "reduce_scatter")
 _RAW_STEPS: Final = "NCCL profiler ABI v1"
 SLICES_PER_CHUNK: Final = 2
-
-
-@dataclass(frozen=True, slots=True)
-class FlowLimits:
-    """When standing still becomes a finding. Checkpoints and evaluation pauses look like a rank that does not come."""
-
-    # A flow that moved more recently is in normal flight and blocks nobody.
-    standing_ns: int = 2 * NS_PER_S
-    # A process whose sampler is silent for this long, while others are heard, does not run.
-    silent_ns: int = 3 * NS_PER_S
-    crash_ns: int = 5 * NS_PER_S
-    network_ns: int = 5 * NS_PER_S
-    proxy_ns: int = 5 * NS_PER_S
-    gpu_ns: int = 8 * NS_PER_S
-    app_ns: int = 15 * NS_PER_S
-
-
-FLOW_DEFAULTS: Final = FlowLimits()
 
 
 class OpKey(NamedTuple):

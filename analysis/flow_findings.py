@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mycroft.analysis.case import count_words
-from mycroft.analysis.config import NS_PER_S
+from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_S, FlowLimits
 from mycroft.analysis.facts import Frames
 from mycroft.analysis.findings import iso
-from mycroft.analysis.flow import FLOW_DEFAULTS, FlowKey, FlowLimits, OpKey, Snapshot, read_snapshot
+from mycroft.analysis.flow import FlowKey, OpKey, Snapshot, read_snapshot
 from mycroft.analysis.flow_graph import Cause, FlowGraph, flow_node, flow_of, op_of
 from mycroft.analysis.verdict import (
     Alternative,
@@ -149,7 +149,7 @@ _KINDS: Final[dict[str, _Kind]] = {
 }
 
 
-def flow_findings(store: Frames, limits: FlowLimits = FLOW_DEFAULTS) -> tuple[Finding, ...]:
+def flow_findings(store: Frames, limits: FlowLimits = FLOW_DEFAULTS, *, at: int | None = None) -> tuple[Finding, ...]:
     """Return what stands still according to the tracer's flows, the most blamed first; empty: nothing, or no trace.
 
     Confident only where both sides were seen. Ranks that merely wait are victims, never causes.

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from mycroft.analysis.flow import SLICES_PER_CHUNK, FlowKey, FlowLimits, Half, OpenOp, OpKey, Snapshot
+from mycroft.analysis.config import FlowLimits
+from mycroft.analysis.flow import SLICES_PER_CHUNK, FlowKey, Half, OpenOp, OpKey, Snapshot
 from mycroft.analysis.waitgraph import Edge, Node, strongly_connected
 
 # Kinds of sinks. `net` names a flow, `nvlink` a communicator, the others a rank.

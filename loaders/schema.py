@@ -379,6 +379,7 @@ FLOW_OPS = Table(
         _k("rank", "UINTEGER", "global rank"),
         _k("comm_id", "UINTEGER", "communicator"),
         _k("op_seq", "UBIGINT", "number of the operation"),
+        _e("op_kind", OP_KINDS, "kind of operation"),
         _c("channel", "UTINYINT", "channel"),
         _e("dir", DIRS, "send or recv"),
         _c("peer", "UINTEGER", "global rank of the other side"),
