@@ -7,7 +7,7 @@ steps (chunks); NCCL 2.23 counts raw steps, the same on both sides of a flow.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -370,6 +370,16 @@ def _polars(table: Table) -> pl.DataFrame:
     )
     # The interface without a library between them: polars takes any Arrow stream.
     return pl.DataFrame(table.cast(plain))
+
+
+def add_traces(traces: Iterable[Trace], context: LoadContext, file: EvidenceFile) -> LoadReport:
+    """Hand over traces that are in memory already, as if `file` held them: one per process, all of one job."""
+    report = LoadReport(file.file_id, TraceExportLoader.name)
+    together = _Traces(context, TraceExportLoader.name)
+    for trace in traces:
+        together.add(file, report, trace)
+    together.load()
+    return report
 
 
 class RingLoader:

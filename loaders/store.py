@@ -38,6 +38,44 @@ FROM duckdb_tables()
 WHERE table_name = 'trace_meta' AND database_name = current_database()
 """
 MAX_RESULT_BYTES: Final = 64 << 20
+_IN_MEMORY: Final = ":memory:"
+# The trace as it was at a moment: rows written until then, and operations that ended later still open. The same names
+# in a schema of their own, so that every query of the analysis reads it unchanged; the moment is a variable of the
+# connection that asks.
+_MOMENT: Final = """
+CREATE SCHEMA moment;
+CREATE VIEW moment.coll_ops AS
+SELECT * REPLACE (
+    CASE WHEN kstart_ts > make_timestamp_ns(getvariable('at_ns')) THEN enq_ts ELSE start_ts END AS start_ts,
+    CASE WHEN kstart_ts > make_timestamp_ns(getvariable('at_ns')) THEN NULL ELSE kstart_ts END AS kstart_ts,
+    CASE WHEN epoch_ns(start_ts) + dur_ns > getvariable('at_ns') THEN NULL ELSE dur_ns END AS dur_ns,
+    CASE WHEN epoch_ns(start_ts) + dur_ns > getvariable('at_ns') THEN 'scheduled' ELSE state END AS state
+)
+FROM main.coll_ops
+WHERE coalesce(enq_ts, start_ts) <= make_timestamp_ns(getvariable('at_ns'));
+CREATE VIEW moment.flow_ops AS
+FROM main.flow_ops
+WHERE end_ts <= make_timestamp_ns(getvariable('at_ns'));
+CREATE VIEW moment.flow_state AS
+FROM main.flow_state
+WHERE ts <= make_timestamp_ns(getvariable('at_ns'));
+CREATE VIEW moment.heartbeat AS
+FROM main.heartbeat
+WHERE ts <= make_timestamp_ns(getvariable('at_ns'));
+CREATE VIEW moment.group_status AS
+FROM main.group_status
+WHERE ts <= make_timestamp_ns(getvariable('at_ns'));
+CREATE VIEW moment.events AS
+FROM main.events
+WHERE ts IS NULL OR ts <= make_timestamp_ns(getvariable('at_ns'));
+CREATE VIEW moment.stacks AS
+FROM main.stacks
+WHERE ts IS NULL OR ts <= make_timestamp_ns(getvariable('at_ns'));
+"""
+# Tables without a time of their own are the same at any moment.
+_MOMENT_REST: Final = "CREATE VIEW moment.{0} AS FROM main.{0}"
+_VIEWS_OF_MOMENT: Final = "SELECT view_name FROM duckdb_views() WHERE schema_name = 'moment'"
+_SET_MOMENT: Final = "SET VARIABLE at_ns = CAST(? AS BIGINT)"
 
 
 class StoreError(MycroftError):
@@ -295,7 +333,7 @@ class StoreWriter:
 
     def __init__(self, path: str | Path, *, threads: int = 2, memory_limit: str = "2GiB", reopen: bool = False) -> None:
         self.path: Final = Path(path)
-        if self.path.exists() and not reopen:
+        if self.path.exists() and not reopen and str(path) != _IN_MEMORY:
             raise StoreError(f"{path}: exists already; a trace file is never written again")
         if reopen and not self.path.is_file():
             raise StoreError(f"{path}: there is no such trace file")
@@ -369,3 +407,84 @@ class StoreWriter:
 def _positions(table: str, frame: pl.DataFrame) -> list[int]:
     known = {column.name: i for i, column in enumerate(schema.BY_NAME[table].columns)}
     return [known[name] for name in frame.columns]
+
+
+class MemoryWriter(StoreWriter):
+    """Writes a trace that stays in memory: rows in the order given, then `store` instead of `finish`."""
+
+    def __init__(self, *, threads: int = 1, memory_limit: str = "4GiB") -> None:
+        super().__init__(_IN_MEMORY, threads=threads, memory_limit=memory_limit)
+
+    def finish(self) -> None:
+        """Close it: nothing is kept. Use `store` to read what was written."""
+        self._connection.close()
+
+    def store(self) -> MemoryStore:
+        """Return what was written, to be read; the writer is over."""
+        return MemoryStore(self._connection)
+
+
+class MemoryStore:
+    """A trace in memory; answers like `Store`, and also as the trace was at an earlier moment. One thread."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
+        self._connection = connection
+        self._moments = False
+        self.meta: Final[dict[str, str]] = {
+            str(key): str(value) for key, value in self.frame("SELECT key, value FROM trace_meta").iter_rows()
+        }
+
+    def frame(self, sql: str, params: Sequence[object] | dict[str, object] = ()) -> pl.DataFrame:
+        """Answer a query as a frame; see `Store.frame`."""
+        return _asked(self._connection, sql, params)
+
+    def until(self, at_ns: int) -> Moment:
+        """Return the trace as it was at a time, ns UTC: what was written later is not there yet.
+
+        Times are those of each host's own clock, so that clocks which differ blur the moment by as much.
+        """
+        if not self._moments:
+            self._connection.execute(_MOMENT)
+            known = {name for (name,) in self.frame(_VIEWS_OF_MOMENT).iter_rows()}
+            for table in schema.TABLES:
+                if table.name not in known:
+                    self._connection.execute(_MOMENT_REST.format(table.name))
+            self._moments = True
+        return Moment(self._connection, at_ns, self.meta)
+
+    def close(self) -> None:
+        """Forget it."""
+        self._connection.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Moment:
+    """A trace as it was at a time; made by `MemoryStore.until`."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, at_ns: int, meta: dict[str, str]) -> None:
+        self.at_ns: Final = at_ns
+        self.meta: Final = meta
+        self._cursor = connection.cursor()
+        self._cursor.execute(_NO_BAR)
+        self._cursor.execute("SET schema = 'moment'")
+        self._cursor.execute(_SET_MOMENT, [at_ns])
+
+    def frame(self, sql: str, params: Sequence[object] | dict[str, object] = ()) -> pl.DataFrame:
+        """Answer a query as a frame; see `Store.frame`."""
+        return _asked(self._cursor, sql, params)
+
+
+def _asked(
+    connection: duckdb.DuckDBPyConnection, sql: str, params: Sequence[object] | dict[str, object]
+) -> pl.DataFrame:
+    try:
+        return _frame(connection.sql(sql, params=params or None).to_arrow_table())
+    except duckdb.Error as error:
+        raise StoreError(f"trace in memory: {_one_line(error)}") from error
