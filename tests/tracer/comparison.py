@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ def compare(truth: dict[str, Any], trace: Trace, *, exact_times: bool) -> list[s
     wrong += _differences("comm", _true_comms(truth), _seen_comms(trace))
     wrong += _differences("op", _true_ops(truth, exact_times), _seen_ops(trace, names, exact_times))
     wrong += _differences("flow", _true_flows(truth, exact_times), _seen_flows(trace, names, exact_times))
+    wrong += _disorder(trace)
     wrong += _differences("foreign", _true_foreign(truth), _seen_foreign(trace))
     if exact_times:
         wrong += _holds(truth, trace, names)
@@ -68,6 +70,16 @@ def _process(truth: dict[str, Any], trace: Trace) -> list[str]:
     seen = (trace.process.pid, trace.process.rank, trace.process.rank_source)
     expected = (truth["pid"], truth["rank"], "RANK")
     return [] if seen == expected else [f"process: {seen} instead of {expected}"]
+
+
+def _disorder(trace: Trace) -> list[str]:
+    """A snapshot is taken while the flow moves on; still no stage is ahead of one that comes before it."""
+    stages = {"send": ("done", "moved", "ready", "chunks_total"), "recv": ("done", "ready", "moved", "posted")}
+    return [
+        f"stages out of order: {row}"
+        for row in rows(trace.tables["state"])
+        if not all(row[a] <= row[b] for a, b in pairwise(stages[row["dir"]]))
+    ]
 
 
 def _true_comms(truth: dict[str, Any]) -> list[tuple[Any, ...]]:

@@ -134,9 +134,7 @@ def recv_nopost(frames: Frames, rank: int, groups: dict[str, tuple[int, ...]]) -
 
 def gpu_hang(frames: Frames, rank: int) -> Shown:
     own = frames.op.filter((pl.col("rank") == rank) & (pl.col("op_state") == "open"))
-    # The recorder gives up an operation whose kernel does not start within its grace: state `enqueued`.
-    given_up = frames.op.filter((pl.col("rank") == rank) & (pl.col("op_state") == "enqueued"))
-    waiting = own.filter(pl.col("kstart_ts").is_null()).height + given_up.filter(pl.col("kstart_ts").is_null()).height
+    waiting = own.filter(pl.col("kstart_ts").is_null()).height
     flows = last_rows(frames).filter(
         (pl.col("rank") == rank) & (pl.col("done") < pl.col("chunks_total")) & (pl.col("dir") == "send")
         & (pl.col("ready") == pl.col("done"))

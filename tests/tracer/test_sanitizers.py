@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 TARGETS = ("mycroft_plugin", "mycroft_replay", "mycroft_fuzz_decoder", "mycroft_ring_stress")
 # Where threads meet: several communicators, teardown beside callbacks, unloading, the sampler beside all of them.
-THREADED = ("ring_all_reduce", "several_comms", "kernel_events", "finalize_race", "parallel", "reload", "abort_open")
+THREADED = ("ring_all_reduce", "several_comms", "stall_kernel", "finalize_race", "parallel", "reload", "abort_open")
 
 
 @pytest.fixture(scope="session")

@@ -78,6 +78,11 @@ inline void set(std::atomic<uint32_t>& w, uint32_t v) noexcept {
 inline void set(std::atomic<uint64_t>& w, uint64_t v) noexcept {
   w.store(v, std::memory_order_relaxed);
 }
+// A counter. release: whoever sees it with acquire also sees the counters that were raised before
+// it, so that a reader that starts with the last stage never finds it ahead of an earlier one.
+inline void reach(std::atomic<uint32_t>& w, uint32_t v) noexcept {
+  w.store(v, std::memory_order_release);
+}
 inline void add(std::atomic<uint64_t>& w, uint64_t v) noexcept {
   w.store(w.load(std::memory_order_relaxed) + v, std::memory_order_relaxed);
 }
@@ -100,7 +105,7 @@ inline uint32_t slot_of(uint32_t count) noexcept { return (count - 1) % kStamps;
 // Sender: `count` slots are posted. No clock.
 inline void send_posted(FlowSlot& f, uint32_t count) noexcept {
   using namespace flow_detail;
-  if (count > get(f.posted) && !beyond(f, count)) set(f.posted, count);
+  if (count > get(f.posted) && !beyond(f, count)) reach(f.posted, count);
 }
 
 // Sender: the GPU has filled `count` chunks.
@@ -110,7 +115,7 @@ inline void send_ready(FlowSlot& f, uint32_t count, const Clock& clock) noexcept
     return;  // the repeat of a stall without credit
   if (beyond(f, count)) return;
   f.stamp_a[slot_of(count)] = clock.ticks();
-  set(f.ready, count);
+  reach(f.ready, count);
 }
 
 // Sender: `count` chunks were handed to the network; `size` is what this call adds to the bytes.
@@ -123,7 +128,7 @@ inline void send_moved(FlowSlot& f, uint32_t count, uint64_t size, const Clock& 
   if (get(f.ready) >= count) {
     ready_at = f.stamp_a[slot];
   } else {
-    set(f.ready, count);
+    reach(f.ready, count);
   }
   // Waiting for the receiver's credit, or for our own proxy.
   const uint64_t wait = since(now, later(ready_at, f.last_first));
@@ -132,8 +137,8 @@ inline void send_moved(FlowSlot& f, uint32_t count, uint64_t size, const Clock& 
   add(f.bytes, size);
   f.stamp_b[slot] = now;
   f.last_first = now;
-  if (get(f.posted) < count) set(f.posted, count);
-  set(f.moved, count);
+  if (get(f.posted) < count) reach(f.posted, count);
+  reach(f.moved, count);
 }
 
 // Sender: `count` chunks are acknowledged.
@@ -148,7 +153,7 @@ inline void send_done(FlowSlot& f, uint32_t count, const Clock& clock) noexcept 
   add(f.sum_a, busy);
   raise(f.max_a, busy);
   set(f.last_done, now);
-  set(f.done, count);
+  reach(f.done, count);
 }
 
 // Receiver: `count` buffers are posted.
@@ -166,7 +171,7 @@ inline void recv_posted(FlowSlot& f, uint32_t count, const Clock& clock) noexcep
   add(f.sum_a, delay);
   raise(f.max_a, delay);
   f.last_first = now;
-  set(f.posted, count);
+  reach(f.posted, count);
 }
 
 // Receiver: `count` chunks have arrived; `size` is what this call adds to the bytes.
@@ -175,8 +180,8 @@ inline void recv_moved(FlowSlot& f, uint32_t count, uint64_t size, const Clock& 
   if (count <= get(f.moved) || beyond(f, count)) return;
   f.stamp_a[slot_of(count)] = clock.ticks();
   add(f.bytes, size);
-  if (get(f.posted) < count) set(f.posted, count);
-  set(f.moved, count);
+  if (get(f.posted) < count) reach(f.posted, count);
+  reach(f.moved, count);
 }
 
 // Receiver: `count` chunks are visible to the GPU.
@@ -191,7 +196,7 @@ inline void recv_ready(FlowSlot& f, uint32_t count, const Clock& clock) noexcept
     recv_moved(f, count, 0, clock);
   }
   f.stamp_b[slot] = now;
-  set(f.ready, count);
+  reach(f.ready, count);
 }
 
 // Receiver: the GPU has consumed `count` chunks.
@@ -210,7 +215,7 @@ inline void recv_done(FlowSlot& f, uint32_t count, const Clock& clock) noexcept 
   if (count - before > kStamps) at = count - kStamps + 1;
   for (; at <= count; ++at) f.stamp_c[slot_of(at)] = now;
   set(f.last_done, now);
-  set(f.done, count);
+  reach(f.done, count);
 }
 
 }  // namespace mycroft

@@ -39,6 +39,8 @@ Handle Recorder::place_flow(FlowSlot*& f) noexcept {
 
 namespace {
 
+constexpr uint64_t kStoodMs = 2000;
+
 void reset_flow(FlowSlot& f, const FlowInfo& info, OpKind kind, uint32_t more_mode,
                 uint64_t now) noexcept {
   set(f.mode, (info.send ? FlowSlot::kSend : 0u) | (info.elastic ? FlowSlot::kElastic : 0u) |
@@ -226,8 +228,11 @@ void Recorder::end_all_of(uint32_t comm) noexcept {
       }
     }
   };
-  each_open([](OpSlot& o, uint32_t) {
-    set(o.torn, get(o.stop_ticks) == 0 || get(o.kernel_open) != 0 ? 1u : 0u);
+  const uint64_t now = clock_.ticks();
+  each_open([&](OpSlot& o, uint32_t) {
+    // A kernel that has not started for long will not come in the teardown of a healthy job.
+    const bool stood = waits_for_kernel(o, now) && passed_ms(now, get(o.enq_ticks), kStoodMs);
+    set(o.torn, get(o.stop_ticks) == 0 || get(o.kernel_open) != 0 || stood ? 1u : 0u);
   });
   // Queued flows alone are no sign of work: those of other transports never start. They are if
   // something of this communicator was at work.

@@ -156,6 +156,7 @@ Handle Recorder::op_start(uint32_t comm, const OpInfo& info) noexcept {
   const uint64_t now_ns = clock_.to_utc(now);
   std::atomic_ref<uint64_t>(entry->last_enq_ns).store(now_ns, std::memory_order_relaxed);
   const uint64_t comm_seq = pack48(seq, comm);
+  set(c.last_enq_ticks, now);
   set(last_enq_ticks_, now);
   set(last_enq_comm_seq_, comm_seq);
   if (o == nullptr) {
@@ -183,6 +184,7 @@ Handle Recorder::op_start(uint32_t comm, const OpInfo& info) noexcept {
   for (auto* word : {&o->children, &o->running, &o->flows, &o->reopened, &o->shown, &o->torn}) {
     set(*word, 0u);
   }
+  set(o->kernel_asked, (events() & kEventKernel) != 0 ? 1u : 0u);
   o->state.store(OpSlot::kOpen, std::memory_order_release);  // publishes the fields to the sampler
   mark_open(slot);
   return make_handle(HandleKind::op, slot, gen, 0);
@@ -221,7 +223,17 @@ Handle Recorder::kernel_start(Handle h, uint8_t channel, uint64_t gpu_ns) noexce
     const uint64_t old = get(o->kstart_gpu);
     if (old == 0 || gpu_ns < old) set(o->kstart_gpu, gpu_ns);
   }
-  if (get(o->kstart_ticks) == 0) set(o->kstart_ticks, now);
+  if (get(o->kstart_ticks) == 0) {
+    set(o->kstart_ticks, now);
+    const uint64_t comm_seq = get(o->comm_seq);
+    const bool p2p = byte_of(get(o->meta), 5) != 0;
+    const uint64_t seq = p2p ? high32(get(o->peer_seq)) : low48(comm_seq);
+    raise_atomic(comm_slot(high16(comm_seq)).kernel_seq[p2p], seq + 1);
+    const uint32_t bit = p2p ? 2 : 1;
+    if ((get(kernels_come_) & bit) == 0) {
+      kernels_come_.fetch_or(bit, std::memory_order_relaxed);
+    }
+  }
   set(o->event_ticks, now);
   o->kernel_seen.fetch_or(bit, std::memory_order_relaxed);
   o->kernel_open.fetch_or(bit, std::memory_order_relaxed);

@@ -152,6 +152,8 @@ void Recorder::set_enabled(bool on) noexcept {
 }
 
 void Recorder::set_events(uint32_t events) noexcept {
+  // What came under an earlier wish says nothing of what comes now.
+  if ((events & kEventKernel) == 0) set(kernels_come_, 0u);
   std::atomic_ref<uint32_t>(file_.header()->events).store(events, std::memory_order_relaxed);
 }
 
@@ -279,6 +281,9 @@ uint64_t Recorder::comm_open(const CommInfo& info) noexcept {
   set(c.p2p_seq, uint64_t{0});
   set(c.running_seq, uint64_t{0});
   set(c.running, 0u);
+  for (auto& seq : c.kernel_seq) set(seq, uint64_t{0});
+  set(c.last_enq_ticks, uint64_t{0});
+  set(c.kernel_missed, 0u);
   set(c.abi, uint32_t{info.abi});
   set(c.naming, info.name != nullptr || info.hash != 0 ? 1u : 0u);
 

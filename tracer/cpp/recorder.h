@@ -218,9 +218,10 @@ class Recorder {
     Word64 kend_ticks{0};
     Word64 kstart_gpu{0};
     Word64 kend_gpu{0};
-    Word32 shown{0};        // sampler: 1 once an open record was written
-    Word32 torn{0};         // still going on when its communicator was destroyed
-    Word64 shown_ticks{0};  // sampler
+    Word32 shown{0};         // sampler: 1 once an open record was written
+    Word32 torn{0};          // still going on when its communicator was destroyed
+    Word32 kernel_asked{0};  // kernel events were asked for when it was enqueued
+    Word64 shown_ticks{0};   // sampler
   };
   struct alignas(64) CommSlot {
     static constexpr uint32_t kFree = 0, kOpen = 1, kClosed = 2;
@@ -233,6 +234,10 @@ class Recorder {
     std::atomic<uint32_t> running{0};      // flows at the head now
     std::atomic<uint32_t> abi{0};
     std::atomic<uint32_t> naming{0};  // comm_learn: one at a time
+    // Newest operation whose kernel has started, + 1: collectives, sends and receives.
+    std::atomic<uint64_t> kernel_seq[2]{};
+    std::atomic<uint64_t> last_enq_ticks{0};
+    std::atomic<uint32_t> kernel_missed{0};  // bits: events of collectives, of p2p have gaps
   };
   struct PairSlot {
     std::atomic<uint64_t> key{0};
@@ -256,6 +261,7 @@ class Recorder {
   }
   bool reopen_op(OpSlot& o, uint32_t slot) noexcept;
   bool op_finished(const OpSlot& o) const noexcept;
+  bool waits_for_kernel(const OpSlot& o, uint64_t now_ticks) noexcept;
   bool close_op(OpSlot& o, uint32_t slot, OpState state) noexcept;
   void write_op(const OpSlot& o, uint32_t slot, uint32_t gen, OpState state) noexcept;
   Handle place_flow(FlowSlot*& f) noexcept;
@@ -298,6 +304,7 @@ class Recorder {
   alignas(64) std::atomic<uint64_t> op_map_[kOpSlots / 64] = {};
   std::atomic<uint64_t> lost_flows_{0}, lost_ops_{0}, lost_comms_{0};
   std::atomic<int64_t> gpu_offset_{INT64_MAX};  // host UTC minus GPU timer, least seen
+  std::atomic<uint32_t> kernels_come_{0};       // bits: events of collectives, of p2p have come
 
   // Under mutex_: control and sampler.
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;

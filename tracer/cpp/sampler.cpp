@@ -8,6 +8,7 @@
 
 #include "compat.h"
 #include "recorder.h"
+#include "recorder_words.h"
 #include "text.h"
 
 namespace mycroft {
@@ -30,6 +31,9 @@ constexpr uint64_t kControlMs = 1000;
 // Flows of transports without a proxy are announced and never start.
 constexpr uint64_t kQueuedExpiryMs = 2000;
 constexpr uint64_t kQueuedAhead = 64;
+// A host does not enqueue for this long behind a kernel that does not start: then its event is
+// missing, not the kernel.
+constexpr uint64_t kKernelMissingMs = 10000;
 constexpr uint64_t kLateMs = 1000;
 constexpr size_t kControlBytes = 4096;
 
@@ -103,12 +107,22 @@ void Recorder::sample_flows(uint64_t now_ticks, uint64_t now_ns) noexcept {
     ++live;
     const uint32_t mode = get(f.mode);
     StateRecord r{};
-    r.posted = get(f.posted);
-    if ((mode & FlowSlot::kRunning) == 0 && r.posted == 0) return;
-    r.ready = get(f.ready);
-    r.moved = get(f.moved);
-    r.done = get(f.done);
+    // The last stage first, each with acquire: the flow moves on meanwhile, and what is read later
+    // may only be further along.
+    const auto reached = [](const std::atomic<uint32_t>& counter) {
+      return counter.load(std::memory_order_acquire);
+    };
+    r.done = reached(f.done);
+    if ((mode & FlowSlot::kSend) != 0) {
+      r.moved = reached(f.moved);
+      r.ready = reached(f.ready);
+    } else {
+      r.ready = reached(f.ready);
+      r.moved = reached(f.moved);
+    }
+    r.posted = reached(f.posted);
     r.total = get(f.total);
+    if ((mode & FlowSlot::kRunning) == 0 && r.posted == 0) return;
     r.comm_seq = get(f.comm_seq);
     const uint64_t who = get(f.who);
     r.bytes = clamp48(get(f.bytes));
@@ -162,6 +176,29 @@ void Recorder::expire_queued(Handle parent, uint64_t now_ticks) noexcept {
   }
 }
 
+// Whether the kernel of an operation that was handed over has yet to start, as far as events tell:
+// they were asked for, they come for such operations, and nothing says that this one's was lost.
+bool Recorder::waits_for_kernel(const OpSlot& o, uint64_t now_ticks) noexcept {
+  if (get(o.kernel_asked) == 0 || get(o.kernel_seen) != 0 || get(o.end_ticks) != 0) return false;
+  // Its flows came and went: the kernel was there.
+  if (get(o.flows) != 0) return false;
+  const bool p2p = byte_of(get(o.meta), 5) != 0;
+  const uint32_t bit = p2p ? 2 : 1;
+  if ((get(kernels_come_) & bit) == 0) return false;
+  const uint64_t comm_seq = get(o.comm_seq);
+  CommSlot& c = comm_slot(high16(comm_seq));
+  if ((get(c.kernel_missed) & bit) != 0) return false;
+  const uint64_t seq = p2p ? high32(get(o.peer_seq)) : low48(comm_seq);
+  const uint64_t enq = get(o.enq_ticks);
+  // Kernels of a communicator run in the order of their operations.
+  const bool overtaken = get(c.kernel_seq[p2p]) > seq + 1;
+  const bool enqueued_on = passed_ms(get(c.last_enq_ticks), enq, kKernelMissingMs);
+  if (!overtaken && !enqueued_on) return true;
+  if (!passed_ms(now_ticks, enq, kQueuedExpiryMs)) return true;  // events of threads may cross
+  c.kernel_missed.fetch_or(bit, std::memory_order_relaxed);
+  return false;
+}
+
 void Recorder::sample_ops(uint64_t now_ticks) noexcept {
   open_ops_ = 0;
   oldest_open_ns_ = 0;
@@ -186,7 +223,8 @@ void Recorder::sample_ops(uint64_t now_ticks) noexcept {
     // Up to NCCL 2.26 an operation has no flows before it reaches the head of its connections:
     // while its communicator is at work it may be waiting for that.
     const bool may_wait = get(o.flows) == 0 && get(o.kernel_seen) == 0 && get(c.running) != 0;
-    if (o.children.load(std::memory_order_acquire) == 0 && op_finished(o) && !may_wait) {
+    if (o.children.load(std::memory_order_acquire) == 0 && op_finished(o) && !may_wait &&
+        !waits_for_kernel(o, now_ticks)) {
       if (passed_ms(now_ticks, get(o.event_ticks), kGraceMs)) close_op(o, i, OpState::completed);
       return;
     }

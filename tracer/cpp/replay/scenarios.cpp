@@ -13,6 +13,7 @@ namespace mycroft::replay {
 namespace {
 
 constexpr uint64_t kWorldHash = 0x5EEDC0DE00000001u;
+constexpr const char* kWithKernels = "coll,p2p,proxy,kernel";
 // Long enough for every age limit of the analysis.
 constexpr int kStallSeconds = 30;
 
@@ -21,6 +22,8 @@ std::vector<int> first_ranks(int n) {
   for (int i = 0; i < n; ++i) result.push_back(i);
   return result;
 }
+
+}  // namespace
 
 CollSpec coll_of(const OpPlan& plan) {
   CollSpec coll;
@@ -49,6 +52,8 @@ PlayedComm& world(Stage& stage) {
 }
 
 void begin_trace(Stage& stage) { stage.player.find_trace(stage.directory); }
+
+namespace {
 
 // Three operations one after another, the middle one looked at half-way.
 void healthy(Stage& stage, const OpPlan& plan, const CollSpec& coll) {
@@ -157,61 +162,6 @@ void graph_replay(Stage& stage) {
   for (int i = 0; i < 3; ++i) {
     PlayedOp* op = p.begin(comm, plan, coll_of(plan), {.replayed = true});
     p.settle({op});
-    p.let_close();
-  }
-  p.close_comm(comm);
-}
-
-void intra_node(Stage& stage) {
-  Player& p = stage.player;
-  PlayedComm& comm = world(stage);
-  begin_trace(stage);
-  OpPlan plan = plan_of(Pattern::ring_all_reduce, stage.ranks);
-  plan.channels = 0;  // nothing goes through a proxy
-  for (int i = 0; i < 3; ++i) {
-    p.begin(comm, plan, coll_of(plan));
-    p.truth.ops.back().state = "enqueued";
-    p.let_close();
-  }
-  p.close_comm(comm);
-}
-
-// Intra-node work with kernel events: its only sign of an end.
-void kernel_events(Stage& stage) {
-  Player& p = stage.player;
-  PlayedComm& comm = world(stage);
-  begin_trace(stage);
-  OpPlan plan = plan_of(Pattern::ring_all_reduce, stage.ranks);
-  plan.channels = 0;
-  constexpr uint64_t kGpuBehind = 7000000000u;  // the GPU's clock has another epoch
-  constexpr uint64_t kDelivery = 4000;
-  for (int i = 0; i < 3; ++i) {
-    PlayedOp* op = p.begin(comm, plan, coll_of(plan));
-    TruthOp& o = p.truth.ops.back();
-    if (p.host.abi() < 3) {
-      o.state = "enqueued";
-      p.let_close();
-      continue;
-    }
-    p.progress.run([&] {
-      std::vector<Event> kernels;
-      uint64_t end = 0;
-      for (uint8_t c = 0; c < 3; ++c) {
-        const uint64_t now = p.pass();
-        // Delivered by polling, the first of all soonest.
-        const uint64_t late = kDelivery + (i == 0 && c == 0 ? 0 : 2000u + c);
-        kernels.push_back(p.host.kernel_start(comm.context, c, now - late - kGpuBehind, op->coll));
-      }
-      for (uint8_t c = 0; c < 3; ++c) {
-        const uint64_t now = p.pass();
-        if (p.host.abi() >= 4) p.host.kernel_state(kernels[c], now - kGpuBehind);
-        p.host.stop(kernels[c]);
-        end = p.host.abi() >= 4 ? now + kDelivery : now;
-      }
-      o.dur_ns = static_cast<int64_t>(end - o.enq_ns);
-      o.state = "completed";
-      o.kernel_end = true;
-    });
     p.let_close();
   }
   p.close_comm(comm);
@@ -690,7 +640,11 @@ const std::vector<Scenario>& scenarios() {
       {"several_comms", 4, several_comms},
       {"graph_replay", 2, graph_replay},
       {"intra_node", 1, intra_node},
-      {"kernel_events", 1, kernel_events, "coll,p2p,proxy,kernel"},
+      {"kernel_events", 1, kernel_events, kWithKernels},
+      {"kernel_events_lost", 1, kernel_events_lost, kWithKernels},
+      {"kernel_events_asked_only", 1, kernel_events_asked_only, kWithKernels},
+      {"stall_kernel", 1, stall_kernel, kWithKernels},
+      {"abort_kernel", 1, abort_kernel, kWithKernels},
       {"stall_absent", 4, stall_absent},
       {"stall_gpu_idle", 4, stall_gpu_idle},
       {"stall_gpu", 4, stall_gpu},

@@ -26,4 +26,18 @@ struct Scenario {
 
 const std::vector<Scenario>& scenarios();
 
+// What scenarios begin with.
+PlayedComm& world(Stage& stage);  // a communicator of all ranks
+void begin_trace(Stage& stage);   // finds the trace file, for what looks into it
+OpPlan plan_of(Pattern pattern, int ranks);
+CollSpec coll_of(const OpPlan& plan);
+
+// Work inside a host, with and without events of its kernels.
+void intra_node(Stage& stage);
+void kernel_events(Stage& stage);
+void kernel_events_lost(Stage& stage);
+void kernel_events_asked_only(Stage& stage);
+void stall_kernel(Stage& stage);
+void abort_kernel(Stage& stage);
+
 }  // namespace mycroft::replay
