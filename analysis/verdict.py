@@ -146,6 +146,8 @@ class Finding:
     alternatives: tuple[Alternative, ...] = ()
     next_steps: tuple[str, ...] = ()
     votes: tuple[Vote, ...] = ()
+    certainty: float | None = None
+    """The number behind `confidence`, 0 to 1, where the rules make one: what calibration compares with the hit rate."""
 
 
 @dataclass(frozen=True, slots=True)
