@@ -6,24 +6,30 @@ may read that trace, every other route and every write to full access only.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
-from flask import Blueprint, Flask, Response, current_app, jsonify, request, url_for
+from flask import Blueprint, Flask, Response, jsonify, request, url_for
 
-from mycroft.app import access, export, jobs, shares
-from mycroft.app.config import AppConfig
+from mycroft.app import access, api_explorer, export, jobs, shares
+from mycroft.app.api_request import (
+    RequestError,
+    config_here,
+    json_body,
+    of_trace,
+    queries_here,
+    reader_of,
+    state_here,
+    uploads_here,
+    whole_number,
+)
 from mycroft.app.export_data import collect
 from mycroft.app.plain_rows import plain_rows
-from mycroft.app.queries import Queries, TraceReader
 from mycroft.app.reads import evidence, verdicts
-from mycroft.app.state import State, now
-from mycroft.app.uploads import Uploads, wanted_files
-from mycroft.errors import MycroftError
+from mycroft.app.state import now
+from mycroft.app.uploads import wanted_files
 from mycroft.loaders.catalogue import TraceEntry
 
 METHODS: Final = ["GET", "POST", "PUT", "PATCH", "DELETE"]
-JSON_BYTES_MAX: Final = 64 * 1024 * 1024
 LINES_MAX: Final = 5000
 FILES_MAX: Final = 10_000
 JOBS_LISTED: Final = 100
@@ -31,47 +37,6 @@ CRC_HEADER: Final = "X-Chunk-CRC32"
 STALLED_BODY_S: Final = 60.0
 SHARE_DAYS_MAX: Final = 365
 SQL_CHARS_MAX: Final = 8000
-
-# Every read of a trace has two addresses: pinned to a generation, and of the newest.
-_OF_TRACE: Final = ("/traces/<trace>/g/<int:generation>", "/traces/<trace>")
-
-
-class RequestError(MycroftError):
-    """A request that does not say what is needed, or asks for what is not there; `http_status` is the answer's."""
-
-    def __init__(self, message: str, *, http_status: int = 400) -> None:
-        super().__init__(message)
-        self.http_status = http_status
-
-
-def _config() -> AppConfig:
-    return current_app.extensions["mycroft"][0]
-
-
-def _state() -> State:
-    return current_app.extensions["mycroft"][1]
-
-
-def _queries() -> Queries:
-    return current_app.extensions["mycroft_queries"]
-
-
-def _uploads() -> Uploads:
-    return current_app.extensions["mycroft_uploads"]
-
-
-def _reader(trace: str, generation: int | None) -> TraceReader:
-    return _queries().trace(trace, generation)
-
-
-def _number(name: str, *, default: int, least: int, most: int) -> int:
-    """Return a whole number of the query, clamped to its range."""
-    text = request.args.get(name)
-    if text is None:
-        return default
-    if not text.isascii() or not text.isdigit():
-        raise RequestError(f"{name}={text[:40]}: a whole number was expected")
-    return min(max(int(text[:18]), least), most)
 
 
 def _entry(entry: TraceEntry) -> dict[str, Any]:
@@ -86,15 +51,6 @@ def _entry(entry: TraceEntry) -> dict[str, Any]:
     }
 
 
-def _body() -> dict[str, Any]:
-    if (request.content_length or 0) > JSON_BYTES_MAX:
-        raise RequestError(f"the body is longer than {JSON_BYTES_MAX} bytes")
-    body = request.get_json(silent=True)
-    if not isinstance(body, dict):
-        raise RequestError("a JSON object was expected, with Content-Type: application/json")
-    return body
-
-
 def register(server: Flask) -> None:
     """Add the routes to `server`."""
     root = Blueprint("api", __name__, url_prefix="/api")
@@ -102,6 +58,7 @@ def register(server: Flask) -> None:
     _upload_routes(root)
     _trace_routes(root)
     _share_routes(root)
+    api_explorer.add_routes(root)
 
     # Dash answers any path it does not know with its own page; a program that mistypes an address must not get that.
     @root.route("/", defaults={"rest": ""}, methods=METHODS)
@@ -119,29 +76,29 @@ def register(server: Flask) -> None:
 def _job_routes(root: Blueprint) -> None:
     @root.get("/v1/jobs")
     def job_list() -> Response:
-        return jsonify(jobs=[job.to_dict() for job in jobs.newest(_state(), JOBS_LISTED)])
+        return jsonify(jobs=[job.to_dict() for job in jobs.newest(state_here(), JOBS_LISTED)])
 
     @root.get("/v1/jobs/<job>")
     def job_state(job: str) -> Response | tuple[str, int]:
-        found = jobs.find(_state(), job)
+        found = jobs.find(state_here(), job)
         if request.args.get("since") == str(found.rev):
             return "", 204
         return jsonify(found.to_dict())
 
     @root.delete("/v1/jobs/<job>")
     def job_cancel(job: str) -> Response:
-        return jsonify(jobs.cancel(_state(), job).to_dict())
+        return jsonify(jobs.cancel(state_here(), job).to_dict())
 
 
 def _upload_routes(root: Blueprint) -> None:
     @root.post("/v1/uploads")
     def upload_create() -> tuple[Response, int]:
-        files = wanted_files(_body(), files_max=_config().upload_files_max)
-        return jsonify(_uploads().create(files)), 201
+        files = wanted_files(json_body(), files_max=config_here().upload_files_max)
+        return jsonify(uploads_here().create(files)), 201
 
     @root.get("/v1/uploads/<upload>")
     def upload_state(upload: str) -> Response:
-        return jsonify(_uploads().status(upload))
+        return jsonify(uploads_here().status(upload))
 
     @root.put("/v1/uploads/<upload>/<int:file>/<int:chunk>")
     def upload_chunk(upload: str, file: int, chunk: int) -> Response:
@@ -154,7 +111,7 @@ def _upload_routes(root: Blueprint) -> None:
         if connection is not None:
             # A client that stops sending must not hold a thread for ever.
             connection.settimeout(STALLED_BODY_S)
-        written = _uploads().write_chunk(
+        written = uploads_here().write_chunk(
             upload,
             file=file,
             chunk=chunk,
@@ -166,84 +123,74 @@ def _upload_routes(root: Blueprint) -> None:
 
     @root.post("/v1/uploads/<upload>/complete")
     def upload_complete(upload: str) -> Response:
-        return jsonify(job=_uploads().complete(upload))
+        return jsonify(job=uploads_here().complete(upload))
 
     @root.delete("/v1/uploads/<upload>")
     def upload_cancel(upload: str) -> tuple[str, int]:
-        _uploads().cancel(upload)
+        uploads_here().cancel(upload)
         return "", 204
 
 
 def _trace_routes(root: Blueprint) -> None:
-    def of_trace(what: str) -> Callable[[Any], Any]:
-        def add(view: Any) -> Any:
-            for prefix in _OF_TRACE:
-                root.add_url_rule(
-                    f"/v1{prefix}{what}", endpoint=f"{view.__name__}_{len(prefix)}", view_func=view, methods=["GET"]
-                )
-            return view
-
-        return add
-
     @root.get("/v1/traces")
     def trace_list() -> Response:
-        return jsonify(traces=[_entry(entry) for entry in _queries().traces()])
+        return jsonify(traces=[_entry(entry) for entry in queries_here().traces()])
 
     @root.delete("/v1/traces/<trace>")
     def trace_delete(trace: str) -> tuple[str, int]:
-        _queries().remove(trace)
+        queries_here().remove(trace)
         return "", 204
 
-    @of_trace("")
+    @of_trace(root, "")
     def trace_facts(trace: str, generation: int | None = None) -> Response:
-        reader = _reader(trace, generation)
-        known = list(_queries().generations(trace))
-        return jsonify({**_entry(_queries().entry(trace)), "generation": reader.generation, "generations": known})
+        reader = reader_of(trace, generation)
+        known = list(queries_here().generations(trace))
+        return jsonify({**_entry(queries_here().entry(trace)), "generation": reader.generation, "generations": known})
 
-    @of_trace("/verdict")
+    @of_trace(root, "/verdict")
     def trace_verdict(trace: str, generation: int | None = None) -> Response:
-        found = verdicts.verdict_of(_reader(trace, generation))
+        found = verdicts.verdict_of(reader_of(trace, generation))
         if found is None:
             raise RequestError(f"{trace} holds no verdict; load the evidence again", http_status=404)
         return jsonify(found)
 
-    @of_trace("/files")
+    @of_trace(root, "/files")
     def trace_files(trace: str, generation: int | None = None) -> Response:
-        listed, total = evidence.files(_reader(trace, generation), limit=FILES_MAX)
+        listed, total = evidence.files(reader_of(trace, generation), limit=FILES_MAX)
         return jsonify(files=listed, total=total)
 
-    @of_trace("/files/<int:file>/lines")
+    @of_trace(root, "/files/<int:file>/lines")
     def trace_lines(trace: str, file: int, generation: int | None = None) -> Response:
-        first = _number("from", default=1, least=1, most=2**53 - 1)
-        count = _number("count", default=200, least=1, most=LINES_MAX)
-        reader = _reader(trace, generation)
+        first = whole_number("from", default=1, least=1, most=2**53 - 1)
+        count = whole_number("count", default=200, least=1, most=LINES_MAX)
+        reader = reader_of(trace, generation)
         if evidence.file(reader, file) is None:
             raise RequestError(f"trace {trace} has no file {file}", http_status=404)
         window = evidence.text_of(reader, file, first=first, last=first + count - 1)
         return jsonify(file=file, first=window.first, lines=window.lines, total=window.total)
 
-    @of_trace("/sql")
+    @of_trace(root, "/sql")
     def trace_sql(trace: str, generation: int | None = None) -> Response:
         query = request.args.get("q", "")
         if not query.strip() or len(query) > SQL_CHARS_MAX:
             raise RequestError(f"q: a SELECT of 1 to {SQL_CHARS_MAX} characters was expected")
-        config = _config()
-        reader = _reader(trace, generation)
+        config = config_here()
+        reader = reader_of(trace, generation)
         answer = reader.sql(query, rows_max=config.sql_rows_max, timeout_s=config.sql_timeout_s)
         rows = plain_rows(answer.frame, for_browser=True)
         return jsonify(columns=answer.frame.columns, rows=rows, cut=answer.cut)
 
-    @of_trace("/export.json")
+    @of_trace(root, "/export.json")
     def export_json(trace: str, generation: int | None = None) -> Response:
         return _exported(trace, generation, "json")
 
-    @of_trace("/export.html")
+    @of_trace(root, "/export.html")
     def export_html(trace: str, generation: int | None = None) -> Response:
         return _exported(trace, generation, "html")
 
 
 def _exported(trace: str, generation: int | None, kind: str) -> Response:
-    reader = _reader(trace, generation)
+    reader = reader_of(trace, generation)
     data = collect(reader)
     redact = request.args.get("redact", "0") not in {"", "0", "false"}
     if kind == "html":
@@ -273,26 +220,26 @@ def _share_routes(root: Blueprint) -> None:
     def share_list(trace: str) -> Response:
         # Who else has a link is no business of those who came by one.
         access.check(request, None)
-        return jsonify(shares=[listed(share) for share in shares.of_trace(_state(), trace)])
+        return jsonify(shares=[listed(share) for share in shares.of_trace(state_here(), trace)])
 
     @root.post("/v1/traces/<trace>/shares")
     def share_create(trace: str) -> tuple[Response, int]:
-        reader = _reader(trace, None)
-        body = _body()
+        reader = reader_of(trace, None)
+        body = json_body()
         target = body.get("target", f"/t/{reader.trace}")
         if not isinstance(target, str) or not shares.covers(target, trace=trace):
             raise RequestError(f"target: a path of trace {trace} on this server was expected")
-        days = body.get("days", _config().share_expiry_s / 86400)
+        days = body.get("days", config_here().share_expiry_s / 86400)
         if isinstance(days, bool) or not isinstance(days, int | float) or not 0 < days <= SHARE_DAYS_MAX:
             raise RequestError(f"days: a number above 0, of at most {SHARE_DAYS_MAX}, was expected")
         note = body.get("note", "")
         share, token = shares.create(
-            _state(), trace=trace, target=target, expiry_s=days * 86400, note=note if isinstance(note, str) else ""
+            state_here(), trace=trace, target=target, expiry_s=days * 86400, note=note if isinstance(note, str) else ""
         )
         path = url_for("login.open_share", token=token)
         return jsonify({**listed(share), "path": path, "url": request.host_url.rstrip("/") + path}), 201
 
     @root.delete("/v1/traces/<trace>/shares/<share>")
     def share_revoke(trace: str, share: str) -> tuple[str, int]:
-        shares.revoke(_state(), trace=trace, share_id=share)
+        shares.revoke(state_here(), trace=trace, share_id=share)
         return "", 204

@@ -6,6 +6,7 @@ import { startDialogs } from "./modules/dialogs.mjs";
 import { startFigures } from "./modules/figures.mjs";
 import { startForms } from "./modules/forms.mjs";
 import { startNavigation } from "./modules/navigation.mjs";
+import { startPalette } from "./modules/palette.mjs";
 import { startTargets } from "./modules/targets.mjs";
 import { startUploads } from "./modules/upload_view.mjs";
 
@@ -15,5 +16,6 @@ startCharts();
 startCopying();
 startDialogs();
 startForms();
+startPalette();
 startTargets();
 startUploads();

@@ -61,6 +61,15 @@ def _menu(label: str, items: Sequence[Child]) -> html.Details:
     )
 
 
+def _find_button() -> html.Button:
+    return html.Button(
+        ["Find", html.Kbd("/", className="key")],
+        type="button",
+        className="button",
+        **attributes(data_find="", aria_keyshortcuts="/"),
+    )
+
+
 def actions(*, can_share: bool, exports: Sequence[tuple[str, str]], is_shared: bool = False) -> list[Child]:
     """Return the buttons of the top bar; `exports` are pairs of a text and an address to download from.
 
@@ -113,7 +122,14 @@ def page(
         [
             html.A("Skip to the content", href="#content", className="skip"),
             html.Header(
-                [_brand(), _breadcrumb(crumbs), html.Div([*top, _theme_switch()], className="topbar__actions")],
+                [
+                    _brand(),
+                    _breadcrumb(crumbs),
+                    html.Div(
+                        [_find_button() if trace is not None else None, *top, _theme_switch()],
+                        className="topbar__actions",
+                    ),
+                ],
                 className="topbar",
             ),
             _tabs(trace, tab, incident) if trace is not None else None,
