@@ -1,0 +1,83 @@
+"""Since when an entity is slower than it was, and whether that is more than its usual scatter: a clipped CUSUM.
+
+The baseline is each entity's own median over the learning part, so what was always different stays out. Nothing is
+learnt after it: a running average would learn the fault. Both parts must hold: the sum passes its limit, and the mean
+effect over the last iterations is worth a page.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from mycroft.analysis.config import FlowLimits
+from mycroft.analysis.own_service import Metric
+
+# Of the iterations of the learning part that an entity must have been seen in.
+LEARNT_SHARE: Final = 0.5
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """A metric under its CUSUM: rows are iterations, columns entities."""
+
+    metric: Metric
+    deviation: Floats
+    """Log ratio to the own baseline; NaN where nothing was seen or learnt."""
+    sigma: float
+    score: Floats
+    """The sum, in multiples of sigma."""
+    limit: float
+    begun: np.ndarray[Any, np.dtype[np.int64]]
+    """Iteration at which the present excursion of the sum began."""
+    alarm: np.ndarray[Any, np.dtype[np.bool_]]
+
+    def effect(self, first: int, last: int) -> Floats:
+        """Return each entity's median deviation over the iterations `first` to `last`, both included; 0: not seen."""
+        return median_over(self.deviation[first : last + 1])
+
+
+def median_over(rows: Floats) -> Floats:
+    """Return the median of each column without its gaps, 0 for a column of nothing but gaps."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return np.nan_to_num(np.nanmedian(rows, axis=0))
+
+
+def watch(metric: Metric, limits: FlowLimits, *, least_effect: float, of_host: bool = False) -> Watch:
+    """Run the CUSUM of every entity. No alarm before the learning part is over, and none of what was not learnt."""
+    x = metric.log_ratio
+    count, width = x.shape
+    first, last = limits.warm, limits.warm + limits.learn
+    learnt = x[first:last]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        base = np.nanmedian(learnt, axis=0) if learnt.size else np.full(width, np.nan)
+        enough = (~np.isnan(learnt)).sum(axis=0) >= LEARNT_SHARE * limits.learn
+        base = np.where(enough, base, np.nan)
+        deviation = x - base
+        scatter = np.nanmedian(np.abs(deviation[first:last])) if learnt.size else np.nan
+    sigma = max(limits.sigma_least, 0.0 if np.isnan(scatter) else 1.4826 * float(scatter))
+    limit = limits.cusum_h_host if of_host else limits.cusum_h
+    over = limits.effect_over_host if of_host else limits.effect_over
+    score = np.zeros_like(x)
+    begun = np.zeros(x.shape, dtype=np.int64)
+    alarm = np.zeros(x.shape, dtype=np.bool_)
+    sums, since = np.zeros(width), np.full(width, last, dtype=np.int64)
+    for i in range(last, count):
+        step = np.clip(deviation[i] / sigma, -limits.clip, limits.clip) - limits.cusum_k
+        seen = ~np.isnan(step)
+        since[sums <= 0] = i
+        sums = np.where(seen, np.maximum(0.0, sums + np.where(seen, step, 0.0)), sums)
+        score[i], begun[i] = sums, since
+        recent = deviation[max(last, i - over + 1) : i + 1]
+        mean = np.nan_to_num(np.nansum(recent, axis=0) / np.maximum((~np.isnan(recent)).sum(axis=0), 1))
+        # Fewer iterations than asked for count as if the missing ones had been healthy.
+        mean = mean * (len(recent) / over)
+        alarm[i] = (sums > limit) & (mean > np.log(least_effect))
+    return Watch(metric, deviation, sigma, score, limit, begun, alarm)
