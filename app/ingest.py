@@ -7,6 +7,7 @@ the catalogue and publishes it under a new generation; a file is never written a
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import shutil
@@ -14,7 +15,7 @@ import signal
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mycroft.app import jobs
 from mycroft.app.config import MIB, AppConfig
+from mycroft.app.injected import injected_of, truth_of
 from mycroft.app.jobs import Source, Stage
 from mycroft.app.state import State, now
 from mycroft.app.terminal import Progress
@@ -196,17 +198,19 @@ class Published:
         return self.incident or WHOLE_VERDICT
 
 
-def publish(draft: Draft, data_dir: Path, *, title: str) -> Published:
+def publish(draft: Draft, data_dir: Path, *, title: str, truth: Mapping[str, Any] | None = None) -> Published:
     """Give a draft its place in the catalogue of `data_dir`, whose file system it must lie on.
 
-    Evidence that is there already, under the same title and judged by the same rules, is not published again.
+    Evidence that is there already, under the same title and judged by the same rules, is not published again. `truth`
+    of a job that was broken on purpose is kept in the catalogue for its page, and not in the trace.
     """
+    from mycroft.analysis.scoring import score_case
     from mycroft.app.version import ANALYSIS_VERSION
     from mycroft.loaders.catalogue import Catalogue, new_trace_id
 
     verdict = draft.verdict
     trace = new_trace_id(title, draft.digest)
-    summary = {
+    summary: dict[str, Any] = {
         "digest": draft.digest,
         "analysis": ANALYSIS_VERSION,
         "status": verdict.status,
@@ -220,6 +224,11 @@ def publish(draft: Draft, data_dir: Path, *, title: str) -> Published:
         "files": verdict.evidence.files,
         "formats": verdict.evidence.formats,
     }
+    if truth is not None:
+        injected = injected_of(truth)
+        injected = replace(injected, outcome=score_case(title, verdict, injected.truth()).outcome)
+        # Through JSON, as the catalogue holds it, for the comparison below.
+        summary["injected"] = json.loads(json.dumps(injected.to_json()))
     catalogue = Catalogue(data_dir)
     try:
         known = next((entry for entry in catalogue.list() if entry.trace_id == trace), None)
@@ -241,7 +250,7 @@ def ingest(sources: Sequence[str | Path | NamedFile], data_dir: Path, *, title: 
     """
     clear_stale(data_dir)
     with work_dir(data_dir) as folder:
-        published = publish(prepare(sources, folder, stages), data_dir, title=title)
+        published = publish(prepare(sources, folder, stages), data_dir, title=title, truth=truth_of(sources))
     stages.end()
     return published
 
@@ -361,9 +370,10 @@ class Worker:
 
         stages = Stages(tell)
         try:
-            draft = prepare(uploaded(job.sources), folder, stages)
+            sources = uploaded(job.sources)
+            draft = prepare(sources, folder, stages)
             with self._ending:
-                published = publish(draft, self._config.data_dir, title=job.title)
+                published = publish(draft, self._config.data_dir, title=job.title, truth=truth_of(sources))
                 stages.end()
                 self._finish(job, "done", trace=published.trace, generation=published.generation)
             return

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dash import html
 from dash.development.base_component import Component
 
-from mycroft.app import words
+from mycroft.app import injected, words
 from mycroft.app.figures import lateness_bars
-from mycroft.app.pages import diagnosis_view, ranks_grid
+from mycroft.app.pages import diagnosis_view, injected_panel, ranks_grid
 from mycroft.app.pages.page import Page, PageContext
 from mycroft.app.pages.panel import Child, empty, figure, link, panel
 from mycroft.app.pages.trace_page import TracePage, open_trace
@@ -55,6 +55,17 @@ def _lateness_panel(page: TracePage, finding: Finding | None, rows: list[RankRow
     )
 
 
+def _injected_panel(page: TracePage, finding: Finding | None) -> Child:
+    """Return the verdict beside the truth, where the newest generation came with one; else None."""
+    if page.ctx is None or page.verdict is None:
+        return None
+    entry = page.ctx.queries.entry(page.reader.trace)
+    truth = injected.from_json(entry.summary.get("injected"))
+    if truth is None or entry.generation != page.reader.generation:
+        return None
+    return injected_panel.injected_panel(truth, page.verdict, finding)
+
+
 def layout(ctx: PageContext, trace: str, incident: str) -> Component:
     """Return the diagnosis: the finding of that id, or the answer of a trace without findings."""
     page = open_trace(ctx, trace)
@@ -85,6 +96,7 @@ def layout(ctx: PageContext, trace: str, incident: str) -> Component:
         context_of(page, rows),
         lateness=_lateness_panel(page, finding, rows),
         ranks_grid=ranks_grid.ranks_panel(rows, finding, page.links, title="Ranks by blame" if finding else "Ranks"),
+        injected=_injected_panel(page, finding),
     )
     name = "Diagnosis" if finding is None else f"Incident {finding['id']}"
     return page.frame("diagnosis", *content, crumbs=[(name, None)], tab="diagnosis")

@@ -195,11 +195,12 @@ def view(
     *,
     ranks_grid: Child = None,
     lateness: Child = None,
+    injected: Child = None,
 ) -> list[Child]:
     """Return the content of the page; `finding` None: the verdict has none, and the page says so in full.
 
     `ranks_grid` is the table of ranks and `lateness` the picture of who comes late, made by the caller from the rows
-    of the trace.
+    of the trace. `injected` is the truth of a job that was broken on purpose.
     """
     if finding is None:
         band = (
@@ -207,10 +208,11 @@ def view(
             if verdict["status"] == "healthy"
             else cannot_tell_band(verdict, weakened=remarks(verdict))
         )
-        return [band, quality_panel(verdict, context), ranks_grid]
+        return [band, injected, quality_panel(verdict, context), ranks_grid]
     return [
         findings_strip(verdict, context, finding["id"]),
         finding_band(finding, context, weakened=remarks(verdict)),
+        injected,
         chain_panel(finding, context),
         lateness,
         html.Div(

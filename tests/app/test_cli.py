@@ -226,11 +226,11 @@ def test_formats_names_every_loader(run: Any) -> None:
 
 
 def test_demo_loads_every_packaged_incident_once(run: Any, data: str) -> None:
-    first = run("demo", "--no-serve", "--data", data)
+    first = run("demo", "--no-serve", "--no-live", "--data", data)
     assert first.status == 0
     links = [line for line in first.out.splitlines() if line.startswith("/t/")]
     assert len(links) == 6
-    assert run("demo", "--no-serve", "--data", data).out == first.out
+    assert run("demo", "--no-serve", "--no-live", "--data", data).out == first.out
     assert len(list((Path(data) / "traces").iterdir())) == 6
 
 

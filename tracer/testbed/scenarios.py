@@ -111,7 +111,7 @@ def _named() -> dict[str, Scenario]:
         elif fault.name == "link_flap":
             base = replace(base, iterations=40)
         found[fault.name] = base
-    found["demo"] = replace(found["absent"], layout=Layout(tp=4, dp=2, hosts=2), patience_s=16.0)
+    found["demo"] = replace(found["absent"], layout=Layout(tp=2, pp=2, dp=2, hosts=2), patience_s=17.0)
     found["healthy16"] = replace(found["none"], layout=Layout(tp=4, pp=2, dp=2, hosts=4), iterations=12)
     return found
 
