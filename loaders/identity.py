@@ -68,6 +68,8 @@ class _Joins:
     by_member: dict[tuple[str, int], int] = field(default_factory=lambda: dict[tuple[str, int], int]())
     host_of_file: dict[int, int] = field(default_factory=lambda: dict[int, int]())
     by_comm: dict[tuple[int, int], int] = field(default_factory=lambda: dict[tuple[int, int], int]())
+    passed_on: dict[tuple[int, int], int] = field(default_factory=lambda: dict[tuple[int, int], int]())
+    """(file, host that only passed its lines on) -> host that the file is of."""
 
 
 class IdentityResolver:
@@ -78,6 +80,7 @@ class IdentityResolver:
         self._rows = 0
         self._told: list[pl.DataFrame] = []
         self._comm_names: dict[str, set[int]] = defaultdict(set)
+        self._hosts_in: dict[int, set[int]] = defaultdict(set)
         self._joins = _Joins()
 
     # -- while rows arrive ---------------------------------------------------------------------------------------
@@ -86,6 +89,10 @@ class IdentityResolver:
         """Take what rows of `table` say of identities; host and communicator ids are provisional."""
         if table != "events" or self._rows >= _MAX_FACTS:
             return
+        if {"file_id", "host_id"} <= set(frame.columns):
+            for file_id, host in frame.select("file_id", "host_id").drop_nulls().unique().iter_rows():
+                if len(self._hosts_in[file_id]) < 2:
+                    self._hosts_in[file_id].add(host)
         columns = [name for name in _COLUMNS if name in frame.columns]
         facts = frame.lazy().select(columns).filter(pl.col("kind").is_in(_FACT_KINDS)).collect()
         if facts.height:
@@ -122,8 +129,9 @@ class IdentityResolver:
         facts = _rows_of(self._facts)
         self._facts.clear()
         host_of_file = _hosts_of_files(files, hosts)
+        passed_on = _passed_on(self._hosts_in, host_of_file)
         for row in facts:
-            if row["host_id"] is None:
+            if row["host_id"] is None or (row["file_id"], row["host_id"]) in passed_on:
                 row["host_id"] = host_of_file.get(row["file_id"])
         machines = _Machines(hosts, facts)
         members = CommRanks()
@@ -146,7 +154,7 @@ class IdentityResolver:
             why = "n-th rank of its host and n-th GPU of it, in order: not confirmed by a line of NCCL"
             context.rank(rank, gpu=device.bus, bus_id=device.bus, uuid=machines.uuid_at(device), reason=why)
         self._joins = self._index(machines, members, solved, [*by_order], facts, ranks, hosts)
-        self._joins.host_of_file = host_of_file
+        self._joins.host_of_file, self._joins.passed_on = host_of_file, passed_on
         for name in members.names():
             for comm in self._comm_names.get(name, ()):
                 inside = members.members(name)
@@ -258,7 +266,8 @@ class IdentityResolver:
                 frame = frame.with_columns(pl.lit(None, dtype).alias(name))
         if j.host_of_file:
             named = _lookup(frame, ["file_id"], {(k,): v for k, v in j.host_of_file.items()})
-            frame = frame.with_columns(pl.coalesce("host_id", named).alias("host_id"))
+            own = _lookup(frame, ["file_id", "host_id"], j.passed_on)
+            frame = frame.with_columns(pl.coalesce(own, "host_id", named).alias("host_id"))
         found: list[pl.Series] = []
         have = set(frame.columns)
         if "pid" in have:
@@ -531,3 +540,23 @@ def _hosts_of_files(files: Mapping[int, str], hosts: Sequence[str]) -> dict[int,
                 found[file_id] = by_name[longest[0]]
                 break
     return found
+
+
+def _passed_on(seen: Mapping[int, set[int]], host_of_file: Mapping[int, int]) -> dict[tuple[int, int], int]:
+    """Return by (file, host in it) the host a file is of, where the one in it only passed the lines on.
+
+    A collector may put its own name before every line. It does where one name is the only one in files that are named
+    after two hosts or more, and it is none of those.
+    """
+    of: dict[int, dict[int, int]] = defaultdict(dict)
+    for file_id, hosts in seen.items():
+        named = host_of_file.get(file_id)
+        if len(hosts) == 1 and named is not None:
+            (host,) = hosts
+            of[host][file_id] = named
+    return {
+        (file_id, host): named
+        for host, files in of.items()
+        if len(set(files.values())) > 1 and host not in files.values()
+        for file_id, named in files.items()
+    }

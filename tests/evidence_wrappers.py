@@ -128,9 +128,6 @@ WRAPPERS: Final[dict[str, Wrap]] = {
     "redrawn": redrawn,
 }
 
-# Of those, the ones that name a host: the same one for every line and file.
-NAMES_A_HOST: Final = frozenset(("json_message", "pdsh", "job_stream", "syslog"))
-
 LINE_ENDS: Final[dict[str, Wrap]] = {
     "crlf": lambda text: text.replace("\n", "\r\n"),
     "no_last_newline": lambda text: text.removesuffix("\n"),

@@ -1,0 +1,64 @@
+"""Every outer layer over every kind of incident, every file lost in turn, and two incidents in one folder.
+
+The full matrices take minutes: `python -m tests.bench.wrappers` runs them. Here each change meets a fifth of the
+cases and each case a fifth of the changes, always the same ones; each file is lost once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mycroft.analysis import scoring
+from mycroft.analysis.verdict import Verdict
+from tests import log_cases
+from tests.analysis.incidents import verdict_of
+
+CASES = tuple(log_cases.folders())
+CHANGES = log_cases.changes()
+SHARE = 5
+COVER = [
+    (case, change)
+    for i, case in enumerate(CASES)
+    for j, change in enumerate(CHANGES)
+    if (i + j) % SHARE == 0 and (case, change) not in log_cases.NOT_UNDONE
+]
+LOSSES = [(case, lost) for case in CASES for lost, _files in log_cases.without(log_cases.files_of(case))]
+# Neighbours in the list, and cases that share neither host nor time nor operation.
+PAIRS = [*zip(CASES[::2], CASES[1::2], strict=False)]
+
+
+@pytest.mark.parametrize(("case", "change"), COVER)
+def test_an_outer_layer_changes_no_verdict(tmp_path: Path, case: str, change: str) -> None:
+    verdict = verdict_of(tmp_path, log_cases.changed(log_cases.files_of(case), change))
+    assert scoring.score_case(case, verdict, log_cases.truth_of(case)).outcome == "right", verdict.summary
+
+
+def names_nobody_surely(verdict: Verdict) -> bool:
+    """Say whether a verdict leaves open who it was, and says what would decide."""
+    if verdict.status == "cannot_tell":
+        return bool(verdict.summary)
+    return all(
+        f.confidence != "high" and (not f.root_cause.ranks or f.root_cause.one_of or f.confidence == "medium")
+        for f in verdict.findings
+    ) and bool(verdict.unknown or verdict.findings[0].confidence_why)
+
+
+@pytest.mark.parametrize(("case", "lost"), LOSSES)
+def test_without_a_file_it_is_the_same_culprit_or_none_for_sure(tmp_path: Path, case: str, lost: str) -> None:
+    files = {name: content for name, content in log_cases.files_of(case).items() if name != lost}
+    verdict = verdict_of(tmp_path, files)
+    found = scoring.score_case(case, verdict, log_cases.truth_of(case))
+    assert not found.wrong_confident, verdict.summary
+    assert found.outcome == "right" or names_nobody_surely(verdict), verdict.summary
+
+
+@pytest.mark.parametrize(("one", "two"), PAIRS)
+def test_two_incidents_in_one_folder_come_out_as_two(tmp_path: Path, one: str, two: str) -> None:
+    verdict = verdict_of(tmp_path, log_cases.together(one, two, flat=False))
+    for case in (one, two):
+        wanted = log_cases.truth_of(case)
+        alone = [scoring.score_case(case, replace(verdict, findings=(f,)), wanted) for f in verdict.findings]
+        assert "right" in [score.outcome for score in alone], (case, verdict.summary)

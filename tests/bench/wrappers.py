@@ -1,0 +1,101 @@
+"""Judges every incident under every outer layer, with every file lost in turn, and beside every other incident.
+
+    python -m tests.bench.wrappers [layers] [losses] [pairs] [flat] [--case NAME]
+
+Each prints what did not come out right, and a line of counts. `layers`, `losses` and `pairs` where nothing is named.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from mycroft.analysis import scoring
+from mycroft.analysis.scoring import CaseScore
+from mycroft.analysis.verdict import Verdict
+from tests import log_cases
+from tests.analysis.incidents import verdict_of
+
+Judged = tuple[str, str]
+"""What was judged, and how it came out."""
+
+
+def judge(files: log_cases.Files) -> Verdict:
+    """Return the verdict on files in a folder of their own."""
+    with tempfile.TemporaryDirectory(prefix="mycroft-bench-") as folder:
+        return verdict_of(Path(folder), files)
+
+
+def outcome(found: CaseScore) -> str:
+    """Return one word for a score."""
+    return "wrong and confident" if found.wrong_confident else found.outcome
+
+
+def layers(cases: Sequence[str]) -> Iterator[Judged]:
+    """Every change made to every case."""
+    for case in cases:
+        files, truth = log_cases.files_of(case), log_cases.truth_of(case)
+        for change in log_cases.changes():
+            verdict = judge(log_cases.changed(files, change))
+            yield f"{case} under {change}", outcome(scoring.score_case(case, verdict, truth))
+
+
+def losses(cases: Sequence[str]) -> Iterator[Judged]:
+    """Every case without one of its files."""
+    for case in cases:
+        truth = log_cases.truth_of(case)
+        for lost, files in log_cases.without(log_cases.files_of(case)):
+            yield f"{case} without {lost}", outcome(scoring.score_case(case, judge(files), truth))
+
+
+def names_of(case: str) -> set[tuple[object, ...]]:
+    """Return whom the verdict on a case alone names."""
+    return {(f.category, f.root_cause.ranks, f.root_cause.hosts) for f in judge(log_cases.files_of(case)).findings}
+
+
+def pairs(cases: Sequence[str], *, flat: bool = False) -> Iterator[Judged]:
+    """Two cases in one folder: right where both are named as each is alone, and nobody else is."""
+    alone = {case: names_of(case) for case in cases}
+    for one, two in itertools.combinations(cases, 2):
+        verdict = judge(log_cases.together(one, two, flat=flat))
+        named = {(f.category, f.root_cause.ranks, f.root_cause.hosts) for f in verdict.findings}
+        sure = {
+            (f.category, f.root_cause.ranks, f.root_cause.hosts) for f in verdict.findings if f.confidence == "high"
+        }
+        both, known = alone[one] | alone[two], bool(named & alone[one]) + bool(named & alone[two])
+        said = "right" if named == both else "wrong and confident" if sure - both else f"{known} of 2 named"
+        yield f"{one} + {two}: {sorted(named, key=str) if said != 'right' else ''}", said
+
+
+PARTS: dict[str, Callable[[Sequence[str]], Iterator[Judged]]] = {
+    "layers": layers,
+    "losses": losses,
+    "pairs": pairs,
+    "flat": lambda cases: pairs(cases, flat=True),
+}
+
+
+def main() -> None:
+    """Print what is not right, and the counts."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.wrappers", description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], help="what to judge")
+    parser.add_argument("--case", action="append", help="a case; all where none is named")
+    options = parser.parse_args()
+    cases = options.case or list(log_cases.folders())
+    for part in options.parts or ("layers", "losses", "pairs"):
+        began, counts = time.process_time(), Counter[str]()
+        for what, said in PARTS[part](cases):
+            counts[said] += 1
+            if said != "right":
+                print(f"  {said:20} {what}", flush=True)
+        told = ", ".join(f"{n} {said}" for said, n in counts.most_common())
+        print(f"{part}: {told} of {counts.total()}; {time.process_time() - began:.0f} CPU s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
