@@ -126,6 +126,27 @@ class Vote:
 
 
 @dataclass(frozen=True, slots=True)
+class Cost:
+    """What a slow job costs. `assumption` says what the numbers suppose."""
+
+    seconds_per_iteration: float
+    share: float
+    """Of the time of an iteration."""
+    gpu_hours_per_day: float
+    assumption: str
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """An entity that differs from its peers since the start: told, not alarmed, because nothing healthy is known."""
+
+    what: str
+    rank: int
+    channel: int | None
+    ratio: float
+
+
+@dataclass(frozen=True, slots=True)
 class Finding:
     """One fault. Several ranks with the same fault are one finding; independent faults are several."""
 
@@ -148,6 +169,7 @@ class Finding:
     votes: tuple[Vote, ...] = ()
     certainty: float | None = None
     """The number behind `confidence`, 0 to 1, where the rules make one: what calibration compares with the hit rate."""
+    cost: Cost | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +202,7 @@ class Verdict:
     summary: str
     findings: tuple[Finding, ...] = ()
     unknown: tuple[Unknown, ...] = ()
+    standing: tuple[Standing, ...] = ()
 
     @property
     def exit_code(self) -> int:

@@ -1,0 +1,51 @@
+"""How sure a finding over flows is: a product of terms, each in (0, 1], all of them said.
+
+A term that is below 1 is a reason for doubt. A tie is never more than medium, whatever the number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from mycroft.analysis.verdict import Confidence
+
+HIGH: Final = 0.8
+MEDIUM: Final = 0.5
+# What a missing half of the evidence leaves (section 10 of the design).
+SEND_ONLY: Final = 0.7
+OP_LEVEL_ABSENT: Final = 0.95
+OP_LEVEL_DEVICE: Final = 0.6
+ACCUSED_SILENT: Final = 0.8
+AGREES: Final = 1.2
+CONTRADICTS: Final = 0.5
+
+
+@dataclass(slots=True)
+class Certainty:
+    """Terms in the order in which they were found."""
+
+    terms: list[tuple[str, float, str]] = field(default_factory=lambda: list[tuple[str, float, str]]())
+
+    def add(self, name: str, value: float, words: str) -> None:
+        """Add a term; `words` say what it is about, for or against."""
+        self.terms.append((name, max(value, 0.0), words))
+
+    @property
+    def value(self) -> float:
+        """The product, at most 1."""
+        product = 1.0
+        for _, value, _ in self.terms:
+            product *= value
+        return round(min(1.0, product), 3)
+
+    def word(self, *, one_of: bool = False) -> Confidence:
+        """Return the word for the number."""
+        if self.value >= HIGH and not one_of:
+            return "high"
+        return "medium" if self.value >= MEDIUM else "low"
+
+    def told(self) -> tuple[str, ...]:
+        """Return every term with its number, and their product."""
+        shown = [f"{name} {value:.2f}: {words}" for name, value, words in self.terms]
+        return (*shown, f"product {self.value:.2f}")
