@@ -177,12 +177,29 @@ def test_command_writes_trace_and_truth_and_does_not_overwrite(
     assert "not empty" in capsys.readouterr().err
 
 
+def test_diagnosis_in_memory_is_that_of_the_file_and_leaves_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    arguments = ["simulate", "nic_down", "--topology", "T16", "--rank", "5", "--after", "12", "--diagnose"]
+    assert main(arguments) == 1
+    printed = capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+    assert "truth     link_fault at rank 5, sim1" in printed
+    assert main([*arguments, "--out", "run"]) == 1
+    capsys.readouterr()
+    assert main(["diagnose", "run"]) == 1
+    answer = capsys.readouterr().out.split("\nevidence")[0]
+    assert answer in printed
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
         (["simulate", "meteor"], "scenario 'meteor'"),
         (["simulate", "none", "--topology", "T9"], "topology 'T9'"),
         (["simulate", "none", "--topology", "T16", "--rank", "16"], "ranks 0 to 15"),
+        (["simulate", "none", "--topology", "T16", "--no-rows", "--diagnose"], "leaves nothing"),
     ],
 )
 def test_what_cannot_be_simulated_is_said_in_a_line(
