@@ -94,5 +94,5 @@ COMMAND = Command(
     summary="simulate a training job of up to 100,000 ranks and break it",
     configure=configure,
     run=run,
-    epilog="kept in the folder: trace.parquet (or .arrow) and truth.json; diagnose reads it, as does --diagnose without them",
+    epilog="kept in the folder: trace.parquet (or .arrow) and truth.json; diagnose reads it",
 )
