@@ -23,6 +23,12 @@ COMMUNICATION: Final = re.compile(
     r"unbound_buffer|collective|rendezvous|sigterm|signalexception|received death signal",
     re.IGNORECASE,
 )
+# What a process fails at before any other takes part: its own port, file, right or limit.
+LOCAL: Final = re.compile(
+    r"failed to listen|address already in use|EADDRINUSE|cannot assign requested address|EADDRNOTAVAIL|"
+    r"permission denied|too many open files|no space left|read-only file system|no such file",
+    re.IGNORECASE,
+)
 # What a communication library prints when the sizes of two ends disagree: the printing process is the receiver.
 SIZE_COMPLAINT: Final = re.compile(
     r"received data size doesn't match|enforce fail .*preamble|mismatch in your code", re.I
@@ -138,7 +144,7 @@ def _role(event: Event) -> str | None:
             return None  # a traceback that was cut before its last line: what was raised is not known
         if SIZE_COMPLAINT.search(text):
             return "size_complaint"
-        return "victim_error" if COMMUNICATION.search(text) else "own_error"
+        return "victim_error" if COMMUNICATION.search(text) and not LOCAL.search(text) else "own_error"
     return None
 
 

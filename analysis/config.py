@@ -92,6 +92,10 @@ class Thresholds:
     # Operations of one group that two ranks must share before their order of issue is compared.
     twin_context_ops: int = 3
 
+    # Of ranks that stand still, the one whose operation was due first is named, if the others' were due later by more
+    # than this share of a step.
+    due_apart_steps: float = 0.1
+
     # Lateness: steps in which the same rank must be the first late one, as a number
     late_least_steps: int = 3
     # ... and as a share of the steps seen;

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from importlib import metadata
 
+import polars as pl
+
 from mycroft.analysis.absence import life_claims, lives
 from mycroft.analysis.case import Case, count_words
 from mycroft.analysis.config import DEFAULTS, Thresholds
@@ -108,18 +110,54 @@ def _why_not_healthy(case: Case) -> str:
     failed = [r for r, life in case.lives.items() if life.victim_error is not None or life.size_complaint is not None]
     if failed:
         return f"{count_words(failed)} report a lost connection or a timeout, and nothing shows who stopped"
+    return _too_little_seen(case) if facts.dumps else ""
+
+
+def _too_little_seen(case: Case) -> str:
+    """Return what the dumps leave open although nobody waits: ranks that they do not show, or the pace of the job."""
+    facts = case.facts
+    idle = sorted(set(facts.dumps) - set(_finished(case)))
+    if idle:
+        return f"the dumps of {count_words(idle)} show no finished operation"
     lost = [r for r in facts.without_dump() if not ((life := case.lives.get(r)) is not None and life.ended_well)]
-    eventless = any(not d.has_events for d in facts.dumps.values())
-    if lost and eventless:
+    if lost and any(not d.has_events for d in facts.dumps.values()):
         return (
             f"{count_words(lost)} left no dump, and this recorder does not tell a failed operation from a finished one"
+        )
+    if 2 * len(lost) >= len(facts.expected):
+        return f"{count_words(lost)} left no dump, and that is half of the job or more"
+    if len(facts.dumps) == 1 and not facts.world_known:
+        return f"there is one dump, of rank {next(iter(facts.dumps))}, and nothing tells whether the job has more ranks"
+    if not _shows_pace(case):
+        return (
+            "no rank waits for another and nothing failed, so nothing hangs; whether the job is slow is not shown: the "
+            "dumps have no times of the devices (TORCH_NCCL_ENABLE_TIMING=1) and no log tells the pace of the steps"
         )
     return ""
 
 
+def _finished(case: Case) -> list[int]:
+    """Return the ranks that got through an operation; in a ring, where ends may be unknown, one that called another."""
+    calls, pairs = (
+        frame.filter(pl.col("done"))["rank"].unique().to_list() for frame in (case.matched.calls, case.matched.pairs)
+    )
+    went_on = {r for r, d in case.facts.dumps.items() if d.kind == "ring" and d.entries > 1}
+    return sorted({*calls, *pairs, *went_on})
+
+
+def _shows_pace(case: Case) -> bool:
+    """Say whether anything would show a slow rank: device times, blocking calls, flows, steps or the end."""
+    facts = case.facts
+    if any(d.has_timing or not d.has_events or d.kind == "ring" for d in facts.dumps.values()):
+        return True
+    if not facts.steps.is_empty() or not case.machine.perf.is_empty():
+        return True
+    return all((life := case.lives.get(r)) is not None and life.ended_well for r in facts.dumps)
+
+
 def _shows_progress(case: Case) -> bool:
-    """Say whether anything shows the job at work; a log that ends after its start shows nothing."""
-    if case.facts.dumps or not case.facts.steps.is_empty() or not case.machine.perf.is_empty():
+    """Say whether anything shows the job at work; a log that ends after its start shows nothing, nor an empty dump."""
+    if _finished(case) or not case.facts.steps.is_empty() or not case.machine.perf.is_empty():
         return True
     return any(life.ended_well for life in case.lives.values())
 

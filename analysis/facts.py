@@ -152,6 +152,7 @@ class Dump:
     has_events: bool
     has_timing: bool
     only_active: bool
+    kind: str = "flight_recorder"
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,6 +368,7 @@ def _dumps(frame: pl.DataFrame) -> dict[int, Dump]:
             has_events=row["has_events"] is not False,
             has_timing=bool(row["has_timing"]),
             only_active=bool(row["only_active"]),
+            kind=row["kind"] or "flight_recorder",
         )
         old = dumps.get(dump.rank)
         if old is None or (dump.last_ns or 0, dump.entries) > (old.last_ns or 0, old.entries):
@@ -427,7 +429,9 @@ def _complete(
     for sisters in families.values():
         placed = {r for g in sisters for r in g.members}
         loose = tuple(r for r in expected if r not in placed and r not in dumps)
-        if not loose:
+        if loose and len(sisters) == 1 and len(dumps) > 2 and set(sisters[0].members) >= set(dumps):
+            # Everybody who left a dump is in it: a group of all ranks under another name.
+            result[sisters[0].comm] = replace(sisters[0], members=tuple(sorted({*sisters[0].members, *loose})))
             continue
         # Sister groups are of one size; a missing dump can only make one look smaller.
         usual = max(len(g.members) for g in sisters) if len(sisters) > 1 else 0

@@ -15,9 +15,10 @@ from mycroft.analysis.case import (
     sink_suspicion,
 )
 from mycroft.analysis.claims import Claim, Suspicion
+from mycroft.analysis.liveness import step_period_ns
 from mycroft.analysis.sequence import first_missing, role_peers
 from mycroft.analysis.stacks import odd_ones
-from mycroft.analysis.waitgraph import Node, pipeline_of
+from mycroft.analysis.waitgraph import Node, pipeline_of, without_pipeline
 
 
 def device_behind(case: Case, left: set[int]) -> Explained:
@@ -142,6 +143,9 @@ def absent(case: Case, left: set[int]) -> Explained:
     if dropped := [blamed[i] for i in indices if i not in suspects]:
         passed.append(("absent", tuple(sorted(dropped)), "they report themselves that others stopped"))
     one_of = False
+    hidden = _hidden(case, [blamed[i] for i in suspects])
+    if hidden:
+        return _behind_the_lost(case, {i: blamed[i] for i in suspects}, hidden), explained
     if _too_many(case, [blamed[i] for i in suspects]):
         return [], explained
     if len(suspects) > 1:
@@ -165,6 +169,53 @@ def absent(case: Case, left: set[int]) -> Explained:
     if one_of:
         return [_as_set(found)], explained
     return found, explained
+
+
+def _hidden(case: Case, ranks: Sequence[int]) -> tuple[int, ...]:
+    """Return the ranks without a dump that all of `ranks` may wait for unseen, or of which they report that they left.
+
+    A rank that stands still on a recorder that keeps no send or receive may be in one, with a rank that nobody's dump
+    names. Not where something shows why it stands still, nor where nothing is sent from stage to stage.
+    """
+    victims = all(case.is_victim(r) for r in ranks)
+    blind = all(blind_to_pairs(case, [r]) and not has_reason(case, r) for r in ranks)
+    if not victims and (not blind or without_pipeline(case.facts)):
+        return ()
+    lost = [r for r in case.facts.without_dump() if r not in ranks and not case.is_victim(r)]
+    lost = [r for r in lost if (place := case.places.get(r)) is None or not place.waits]
+    pipelines = [pipeline_of(case.facts, r) for r in ranks]
+    if not victims and all(pipelines):
+        lost = [r for r in lost if any(r in p for p in pipelines)]
+    return tuple(lost)
+
+
+def _behind_the_lost(case: Case, suspects: Mapping[int, int], hidden: tuple[int, ...]) -> list[Suspicion]:
+    """Name the ranks without a dump that show a reason; else them and those that may wait for them, as candidates."""
+    echoes = tuple(sorted(set(suspects.values())))
+    gone = tuple(r for r in hidden if has_reason(case, r))
+    victims = all(case.is_victim(r) for r in echoes)
+    ranks = gone or (hidden if victims else tuple(sorted({*hidden, *echoes})))
+    if not gone and len(ranks) > max(3, len(case.facts.expected) // 4):
+        return []
+    index = min(suspects)
+    node = main_meeting(case, case.graph.sinks[index])
+    where = op_words(case, case.graph.meetings[node]) if node is not None else "an operation that others wait in"
+    shown = gone or hidden
+    text = f"{count_words(shown)} left no dump; {count_words(echoes)} did not enter {where} and "
+    text += "report that others stopped" if victims else "may wait in a send or receive, which this recorder drops"
+    item = sink_suspicion(case, index, "no_dump", text, node, ranks)
+    passed = ("absent", echoes, "it stands still without a reason of its own, and one that is gone explains it")
+    doubt = ("medium", "send and receive are not recorded here: who waits for the ranks without a dump is not shown")
+    return [
+        replace(
+            item,
+            one_of=len(ranks) > 1 and not gone,
+            sinks=tuple(sorted(suspects)),
+            waiting=tuple(sorted({*case.graph.waiting, *echoes} - set(ranks))),
+            passed_over=() if set(echoes) & set(ranks) else (passed,),
+            doubts=() if gone and victims else (doubt,),
+        )
+    ]
 
 
 def _behind_it(case: Case, rank: int, node: Node | None) -> tuple[int, ...]:
@@ -204,12 +255,17 @@ def _narrow(
     due = first_missing(case.facts, case.matched, [blamed[i] for i in suspects])
     known = {i: due[blamed[i]][0] for i in suspects if blamed[i] in due}
     if known:
+        # Stages of a pipeline work on different parts at one time: what is due a moment later need not be an echo.
+        margin = case.limits.due_apart_steps * (step_period_ns(case.facts, case.matched) or 0)
         first = min(known.values())
-        kept = [i for i in suspects if i in known and known[i] == first]
+        # Nothing shows how far a rank without a dump came.
+        undated = [i for i in suspects if i not in known and blamed[i] not in case.facts.dumps]
+        kept = sorted([*undated, *(i for i in known if known[i] <= first + margin)])
         others = tuple(sorted(blamed[i] for i in suspects if i not in kept))
         if others:
             passed.append(("absent", others, "what they miss was due later: they may wait in a send or receive"))
-        doubts.append(("medium", "send and receive are not recorded here; the rank that was due first is named"))
+        what = "those that were due first are" if len(kept) > 1 else "the rank that was due first is"
+        doubts.append(("medium", f"send and receive are not recorded here; {what} named"))
         return kept, len(kept) > 1
     doubts.append(("low", "send and receive are not recorded here, and nothing orders the ranks that stand still"))
     return suspects, True

@@ -372,7 +372,7 @@ def without_pipeline(facts: Facts) -> bool:
     groups = facts.groups.values()
     known = any(g.declared and g.kind not in ("world", "other") for g in groups)
     piped = any(g.kind == "pp" and len(g.members) > 1 for g in groups) or len(stages - {None}) > 1
-    return not piped and (known or None not in stages)
+    return not piped and (known or (bool(stages) and None not in stages))
 
 
 def _beside(group: Group, rank: int) -> list[int]:

@@ -64,6 +64,21 @@ def test_an_error_about_the_other_end_accuses_nobody(case_of: CaseOf, text: str)
     assert case.is_victim(1)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The server socket has failed to listen on any local network address. port: 29950, name: EADDRINUSE",
+        "[Errno 13] Permission denied: '/scratch/store' (c10d FileStore)",
+    ],
+)
+def test_what_fails_on_its_own_machine_is_an_error_of_its_own(case_of: CaseOf, text: str) -> None:
+    trace = one_call()
+    trace.event(1, "exception", name="torch.distributed.DistNetworkError", text=text)
+    case = case_of(trace)
+    assert signs(case) == {("exception", 1)}
+    assert not case.is_victim(1)
+
+
 def test_who_received_too_much_is_a_victim_of_the_sender(case_of: CaseOf) -> None:
     trace = one_call()
     text = "[enforce fail] op.preamble.length <= op.nbytes. 40 vs 32. Received data size doesn't match expected size."

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from mycroft.analysis.verdict import Finding, Verdict
 from tests.analysis.trace_builder import TraceBuilder
 
@@ -255,10 +257,102 @@ def test_unseen_a_wait_for_nobody_known_is_no_finding(verdict_of: VerdictOf) -> 
     assert (verdict.status, verdict.exit_code) == ("cannot_tell", 3)
 
 
-def test_healthy_is_said(verdict_of: VerdictOf) -> None:
-    trace, _ = job()
+@pytest.mark.parametrize(("events", "timing"), [(False, False), (True, True)])
+def test_healthy_is_said_where_a_slow_rank_would_show(verdict_of: VerdictOf, events: bool, timing: bool) -> None:
+    trace, _ = job(events=events, timing=timing)
     verdict = verdict_of(trace)
     assert (verdict.status, verdict.findings, verdict.exit_code) == ("healthy", (), 0)
+
+
+def test_dumps_without_any_pace_do_not_show_that_a_job_is_well(verdict_of: VerdictOf) -> None:
+    trace, _ = job()
+    verdict = verdict_of(trace)
+    assert (verdict.status, verdict.findings) == ("cannot_tell", ())
+    assert "nothing hangs" in verdict.summary and "TORCH_NCCL_ENABLE_TIMING" in verdict.summary
+
+
+def test_the_pace_may_come_from_the_log(verdict_of: VerdictOf) -> None:
+    trace, _ = job()
+    for step in range(3):
+        trace.event(0, "step", value=float(step), at_ms=10 + 10 * step)
+    assert verdict_of(trace).status == "healthy"
+
+
+def test_one_dump_of_many_is_too_little_for_health(verdict_of: VerdictOf) -> None:
+    trace, _ = job(timing=True)
+    trace.without_dump(1, 2, 3)
+    verdict = verdict_of(trace)
+    assert verdict.status == "cannot_tell"
+    assert "ranks 1-3 left no dump" in verdict.summary
+
+
+def test_empty_dumps_are_too_little_for_health(verdict_of: VerdictOf) -> None:
+    trace = TraceBuilder(world=2, timing=True)
+    trace.group("dp_0", [0, 1], kind="dp")
+    assert verdict_of(trace).status == "cannot_tell"
+
+
+def test_a_dump_without_a_finished_operation_is_too_little_for_health(verdict_of: VerdictOf) -> None:
+    trace, _ = job(timing=True)
+    trace.rows["coll_ops"] = [r for r in trace.rows["coll_ops"] if r["rank"] != 2]
+    trace.rows["coll_ops"] = [{**r, "op_kind": "send", "is_p2p": True, "peer": 3} for r in trace.rows["coll_ops"]]
+    verdict = verdict_of(trace)
+    assert verdict.status == "cannot_tell"
+    assert "rank 2" in verdict.summary
+
+
+def unrecorded(*, lost: tuple[int, ...] = (), pipeline: bool = False) -> TraceBuilder:
+    """Return a gloo job of four ranks in which rank 1 misses an operation of ranks 0 and 1: it may be in a receive."""
+    trace = TraceBuilder(world=4, events=False)
+    world = trace.group("default_pg", [0, 1, 2, 3], kind="world")
+    pairs = [trace.group(f"dp_{i}", [2 * i, 2 * i + 1], kind="dp", declared=False) for i in (0, 1)]
+    for rank in range(4):
+        for seq in (1, 2, 3):
+            trace.call(rank, pairs[rank // 2], seq)
+            trace.call(rank, world, seq)
+    trace.call(0, pairs[0], 4, done=False)
+    if pipeline:
+        trace.group("pp_0", [1, 2], kind="pp")
+        trace.group("pp_1", [0, 3], kind="pp")
+    trace.without_dump(*lost)
+    return trace
+
+
+def test_a_rank_that_may_wait_unseen_for_one_without_a_dump_is_not_named_alone(verdict_of: VerdictOf) -> None:
+    finding = only(verdict_of(unrecorded(lost=(3,))))
+    assert (finding.root_cause.ranks, finding.root_cause.one_of) == ((1, 3), True)
+    assert finding.confidence != "high"
+
+
+def test_a_rank_without_a_dump_of_another_pipeline_explains_nothing(verdict_of: VerdictOf) -> None:
+    finding = only(verdict_of(unrecorded(lost=(3,), pipeline=True)))
+    assert 3 not in finding.root_cause.ranks
+    assert 1 in finding.root_cause.ranks
+
+
+def test_who_finished_and_left_no_dump_explains_those_who_report_a_lost_connection(verdict_of: VerdictOf) -> None:
+    trace = unrecorded(lost=(3,))
+    for rank in (0, 1, 2):
+        trace.event(rank, "connection_closed", text="Connection closed by peer", at_ms=900)
+        trace.event(rank, "exit", code=1)
+    trace.event(3, "exit", code=0)
+    finding = only(verdict_of(trace))
+    assert (finding.root_cause.ranks, finding.root_cause.one_of) == ((3,), False)
+    assert 1 in {r for a in finding.alternatives for r in a.ranks}
+
+
+def test_of_two_that_were_due_at_one_time_neither_is_named_alone(verdict_of: VerdictOf) -> None:
+    trace = TraceBuilder(world=4, events=False)
+    world = trace.group("default_pg", [0, 1, 2, 3], kind="world")
+    pairs = [trace.group(f"dp_{i}", [i, i + 2], kind="dp") for i in (0, 1)]
+    for rank in range(4):
+        for seq in range(1, 6):
+            trace.call(rank, pairs[rank % 2], seq, at_ms=100 * seq)
+            trace.call(rank, world, seq, at_ms=100 * seq + 50)
+    for rank in (0, 1):
+        trace.call(rank, pairs[rank], 6, at_ms=600 + rank, done=False)
+    finding = only(verdict_of(trace))
+    assert (finding.root_cause.ranks, finding.root_cause.one_of) == ((2, 3), True)
 
 
 def test_all_retired_with_a_dump_missing_is_not_called_healthy(verdict_of: VerdictOf) -> None:

@@ -40,6 +40,15 @@ def test_a_gather_tells_the_size_of_its_group(tmp_path: Path) -> None:
     assert read_facts(trace.store(tmp_path)).groups[group].members == (0, 1, 2)
 
 
+def test_a_group_of_everybody_with_a_dump_is_one_of_everybody(tmp_path: Path) -> None:
+    trace = TraceBuilder(world=4, events=False)
+    group = trace.group("grad_sync", [0, 1, 2, 3], declared=False)
+    for rank in range(4):
+        trace.call(rank, group, 1)
+    trace.without_dump(3)
+    assert read_facts(trace.store(tmp_path)).groups[group].members == (0, 1, 2, 3)
+
+
 def test_every_rank_is_in_the_default_group(tmp_path: Path) -> None:
     trace = TraceBuilder(world=3, events=False)
     world = trace.group("default_pg", [0, 1, 2], kind="world", declared=False)
