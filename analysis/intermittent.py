@@ -1,0 +1,234 @@
+"""One slice that one stage held for half a second: stalls that were over before anybody looked.
+
+Read from what the tracer sums up per flow of finished operations. The order matters: a proxy that sleeps also delays
+what its flows acknowledge and receive, so the local evidence of a receive buffer that nobody posted comes first, a
+send that was not handed over although the receiver was there comes second, and the network last.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_S, FlowLimits
+from mycroft.analysis.facts import Frames
+from mycroft.analysis.host_clocks import clock_offsets
+
+# The limits are the same for all stages, and nearly no row of a healthy job passes them.
+HELD: Final = """
+WITH held AS (
+    SELECT rank, comm_id, op_seq, op_kind, op_kind IN ('send', 'recv') AS p2p, channel, dir, peer, end_ts,
+           coalesce(net_max_ns, 0) AS net, coalesce(peer_wait_max_ns, 0) AS wait, coalesce(post_delay_max_ns, 0) AS post
+    FROM flow_ops
+    WHERE peer IS NOT NULL AND end_ts >= make_timestamp_ns($2) AND end_ts < make_timestamp_ns($3)
+        AND (net_max_ns > $1 OR post_delay_max_ns > $1 OR (dir = 'send' AND peer_wait_max_ns > $1))
+), both_sides AS (
+    SELECT h.*, o.rank IS NOT NULL AS seen, coalesce(o.gpu_hold_ns, 0) AS hold,
+           coalesce(o.post_delay_max_ns, 0) AS other_post
+    FROM held h
+    LEFT JOIN flow_ops o
+        ON o.comm_id = h.comm_id AND o.op_seq = h.op_seq AND o.rank = h.peer AND o.peer = h.rank
+            AND o.channel = h.channel AND o.dir <> h.dir AND (o.op_kind IN ('send', 'recv')) = h.p2p
+), calls AS (
+    SELECT rank, comm_id, coalesce(pair_seq, op_seq) AS number, coalesce(is_p2p, FALSE) AS p2p, op_kind, peer,
+           epoch_ns(enq_ts) AS enq
+    FROM coll_ops
+    WHERE comm_id IN (SELECT comm_id FROM held)
+)
+SELECT b.rank, b.comm_id AS comm, CAST(b.op_seq AS BIGINT) AS seq, CAST(b.op_kind AS VARCHAR) AS kind, b.p2p, b.channel,
+       CAST(b.dir AS VARCHAR) AS dir, b.peer, epoch_ns(b.end_ts) AS end_ns, CAST(b.net AS BIGINT) AS net,
+       CAST(b.wait AS BIGINT) AS wait, CAST(b.post AS BIGINT) AS post, b.seen, CAST(b.hold AS BIGINT) AS hold,
+       CAST(b.other_post AS BIGINT) AS other_post, mine.enq AS enq, theirs.enq AS peer_enq
+FROM both_sides b
+LEFT JOIN calls mine
+    ON mine.rank = b.rank AND mine.comm_id = b.comm_id AND mine.number = b.op_seq AND mine.p2p = b.p2p
+        AND mine.op_kind = b.op_kind AND (NOT b.p2p OR mine.peer = b.peer)
+LEFT JOIN calls theirs
+    ON theirs.rank = b.peer AND theirs.comm_id = b.comm_id AND theirs.number = b.op_seq AND theirs.p2p = b.p2p
+        AND (NOT b.p2p OR (theirs.peer = b.rank AND theirs.op_kind <> b.op_kind))
+ORDER BY ALL
+LIMIT 200000
+"""
+# Flows of these ranks that ended while others were held.
+MOVED: Final = """
+SELECT DISTINCT rank, peer, channel, CAST(dir AS VARCHAR) AS dir, comm_id AS comm
+FROM flow_ops
+WHERE end_ts > make_timestamp_ns($1) AND end_ts < make_timestamp_ns($2) AND list_contains($3, rank)
+    AND net_busy_ns IS NOT NULL
+"""
+# Flows that were held together end within this time of each other.
+TOGETHER_NS: Final = NS_PER_S
+# Events older than this are another story.
+MEMORY_NS: Final = 3600 * NS_PER_S
+# Part of the time that a flow was held in which another of its device must have ended, clear of both edges.
+CLEAR_NS: Final = 200_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class HeldFlow:
+    """One flow that was held, told from its sender."""
+
+    comm: int
+    seq: int
+    kind: str
+    channel: int
+    src: int
+    dst: int
+    held_ns: int
+    end_ns: int
+    rank: int
+    """Whose row shows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Flows that one stage held at one time. `ranks`: several where the evidence fits each of them."""
+
+    component: str
+    """proxy or nic."""
+    ranks: tuple[int, ...]
+    began_ns: int
+    end_ns: int
+    flows: tuple[HeldFlow, ...]
+    touches: Mapping[int, int]
+    """Held flows by rank that they touch."""
+
+    @property
+    def held_s(self) -> float:
+        """Longest time that a slice was held, s."""
+        return max(f.held_ns for f in self.flows) / NS_PER_S
+
+
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """Events of one component: what all of them fit."""
+
+    component: str
+    ranks: tuple[int, ...]
+    events: tuple[Event, ...]
+
+
+def events(
+    store: Frames, limits: FlowLimits = FLOW_DEFAULTS, *, since_ns: int = 0, until_ns: int | None = None
+) -> tuple[Event, ...]:
+    """Return every time that a stage held a slice for too long, in order of time (corrected clock)."""
+    until = until_ns if until_ns is not None else (1 << 62)
+    offsets = clock_offsets(store, at=until_ns)
+    slack = max((abs(v) for v in offsets.values()), default=0)
+    rows = store.frame(HELD, (limits.slice_ns, max(0, since_ns - slack), until + slack)).to_dicts()
+    for row in rows:
+        row["end_ns"] -= offsets.get(row["rank"], 0)
+        row["late"] = _lateness(row, offsets)
+    rows = [r for r in rows if since_ns <= r["end_ns"] <= until]
+    rows.sort(key=lambda r: (r["end_ns"], r["rank"], r["channel"], r["peer"], r["dir"]))
+    found: list[Event] = []
+    group: list[dict[str, Any]] = []
+    for row in [*rows, None]:
+        if group and (row is None or row["end_ns"] - group[0]["end_ns"] > TOGETHER_NS):
+            found += _events_of(group, limits)
+            group = []
+        if row is not None:
+            group.append(row)
+    return tuple(_narrowed(store, e, offsets) for e in found)
+
+
+def _lateness(row: Mapping[str, Any], offsets: Mapping[int, int]) -> int:
+    """How long after this side the other one called the operation, ns; 0 where that is not known."""
+    if row["enq"] is None or row["peer_enq"] is None:
+        return 0
+    mine = row["enq"] - offsets.get(row["rank"], 0)
+    return max(0, row["peer_enq"] - offsets.get(row["peer"], 0) - mine)
+
+
+def _flow(row: Mapping[str, Any], held: int) -> HeldFlow:
+    src, dst = (row["rank"], row["peer"]) if row["dir"] == "send" else (row["peer"], row["rank"])
+    return HeldFlow(row["comm"], row["seq"], row["kind"], row["channel"], src, dst, held, row["end_ns"], row["rank"])
+
+
+def _events_of(rows: Sequence[dict[str, Any]], limits: FlowLimits) -> list[Event]:
+    """One rule after the other; what an earlier one explains is not asked again."""
+    posts = [_flow(r, r["post"]) for r in rows if r["dir"] == "recv" and r["post"] > limits.slice_ns]
+    found = [_event("proxy", (rank,), [f for f in posts if f.dst == rank]) for rank in sorted({f.dst for f in posts})]
+    blamed = {r for e in found for r in e.ranks}
+    sends = [r for r in rows if r["dir"] == "send" and not {r["rank"], r["peer"]} & blamed]
+    unsent: list[HeldFlow] = []
+    for r in sends:
+        own = r["wait"] - r["late"]
+        # A receiver that held what it had, or did not post, gave no credit; one that left no row may have.
+        free = r["seen"] and r["hold"] < limits.slice_ns // 2 and r["other_post"] < limits.slice_ns // 2
+        if own > limits.slice_ns >= r["net"] and free and r["peer_enq"] is not None:
+            unsent.append(_flow(r, own))
+    # A ring passes its lateness on: who waited longest is where it began.
+    if unsent:
+        longest = max(f.held_ns for f in unsent)
+        unsent = [f for f in unsent if f.held_ns > longest - limits.slice_ns // 2]
+        ranks = tuple(sorted({f.src for f in unsent}))
+        found.append(_event("proxy", ranks, unsent))
+        blamed |= set(ranks)
+    nets: list[HeldFlow] = []
+    for r in sends:
+        own = r["net"] - r["late"]
+        if own > limits.slice_ns and r["hold"] < own // 2 and not {r["rank"], r["peer"]} & blamed:
+            nets.append(_flow(r, own))
+    return found + _network(nets)
+
+
+def _network(nets: Sequence[HeldFlow]) -> list[Event]:
+    """Held flows that share a rank are one event; the rank that most of them touch is the device."""
+    groups: list[list[HeldFlow]] = []
+    for flow in nets:
+        near = [g for g in groups if any({flow.src, flow.dst} & {o.src, o.dst} for o in g)]
+        groups = [g for g in groups if g not in near] + [[flow, *(f for g in near for f in g)]]
+    found: list[Event] = []
+    for group in groups:
+        touches = _touches(group)
+        most = max(touches.values())
+        found.append(_event("nic", tuple(sorted(r for r, n in touches.items() if n == most)), group))
+    return found
+
+
+def _touches(flows: Sequence[HeldFlow]) -> Counter[int]:
+    pairs = {(f.src, f.dst, f.channel) for f in flows}
+    return Counter(r for src, dst, _ in pairs for r in (src, dst))
+
+
+def _event(component: str, ranks: tuple[int, ...], flows: Sequence[HeldFlow]) -> Event:
+    ordered = tuple(sorted(flows, key=lambda f: (-f.held_ns, f.src, f.dst, f.channel)))
+    end = max(f.end_ns for f in flows)
+    return Event(component, ranks, min(f.end_ns - f.held_ns for f in flows), end, ordered, dict(_touches(flows)))
+
+
+def _narrowed(store: Frames, event: Event, offsets: Mapping[int, int]) -> Event:
+    """Take out a device that carried something else while the flows were held."""
+    if event.component != "nic" or len(event.ranks) < 2:
+        return event
+    slack = max((abs(v) for v in offsets.values()), default=0)
+    first, last = event.began_ns + CLEAR_NS + slack, event.end_ns - CLEAR_NS - slack
+    if last <= first:
+        return event
+    held = {(f.src, f.dst, f.channel) for f in event.flows}
+    moved: set[int] = set()
+    for row in store.frame(MOVED, (first, last, list(event.ranks))).to_dicts():
+        src, dst = (row["rank"], row["peer"]) if row["dir"] == "send" else (row["peer"], row["rank"])
+        if (src, dst, row["channel"]) not in held:
+            moved.add(int(row["rank"]))
+    left = tuple(r for r in event.ranks if r not in moved)
+    return replace(event, ranks=left) if left else event
+
+
+def repeated(found: Sequence[Event], *, at_ns: int) -> tuple[Repeated, ...]:
+    """Put the events of the last hour together: those of one component whose candidates meet are one cause."""
+    result: list[Repeated] = []
+    for event in found:
+        if not at_ns - MEMORY_NS <= event.end_ns <= at_ns:
+            continue
+        for n, old in enumerate(result):
+            both = tuple(r for r in old.ranks if r in event.ranks)
+            if old.component == event.component and both:
+                result[n] = Repeated(old.component, both, (*old.events, event))
+                break
+        else:
+            result.append(Repeated(event.component, event.ranks, (event,)))
+    return tuple(sorted(result, key=lambda r: (-len(r.events), r.events[0].began_ns, r.ranks)))
