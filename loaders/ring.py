@@ -16,11 +16,11 @@ import polars as pl
 
 from mycroft.loaders.base import EvidenceFile, LoadContext, LoadReport
 from mycroft.loaders.comm_ranks import CommRanks, Process, hash_name
-from mycroft.loaders.live_process import process_state
 from mycroft.loaders.schema import BY_NAME, polars_schema
 from mycroft.tracer import Communicator, Trace, TraceError, open_trace, read_export
 from mycroft.tracer.arrow import Table, pa
 from mycroft.tracer.export import MARK, ExportError
+from mycroft.tracer.process_state import process_state
 
 RING_MAGIC: Final = b"MYCROFTR"
 # ABI v1-v3 tell no size of a communicator.
@@ -294,7 +294,7 @@ class _Traces:
             last_progress_ts=pl.col("progress_ts"),
             last_op_seq=pl.col("op_seq"),
         )
-        alive = process_state(part.trace.process) if not part.trace.closed else None
+        alive = (part.trace.state or process_state(part.trace.process)) if not part.trace.closed else None
         if alive is None or part.trace.last_tick_ns is None or frame.is_empty():
             return frame
         # What this machine says of the process now, right after its sampler's last time: `ts` is above `sampler_ts`

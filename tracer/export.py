@@ -16,7 +16,7 @@ from typing import Any, Final
 from mycroft.tracer import _core
 from mycroft.tracer.arrow import Schema, Table, ipc, pa, pc, pq
 from mycroft.tracer.names import CODED, FLAGS
-from mycroft.tracer.trace import TABLES, Communicator, Process, Trace
+from mycroft.tracer.trace import TABLES, Communicator, Process, ProcessState, Trace
 
 FORMATS: Final = ("parquet", "arrow", "jsonl")
 MARK: Final = b"mycroft.trace"
@@ -36,12 +36,17 @@ class ExportError(ValueError):
     """An exported trace that cannot be read; the message names the file and what to do."""
 
 
+def plain_type(format_: str) -> Any:
+    """Return the Arrow type of a decoded column, by its format of the C interface."""
+    return pa.timestamp("ns") if format_.startswith("ts") else _ARROW_OF[format_]
+
+
 def _column_type(name: str, format_: str) -> tuple[str, Any]:
     if name in CODED:
         return CODED[name][0], pa.dictionary(pa.uint8(), pa.string())
     if name in FLAGS:
         return name, pa.bool_()
-    return name, pa.timestamp("ns") if format_.startswith("ts") else _ARROW_OF[format_]
+    return name, plain_type(format_)
 
 
 def record_schema(kind: str) -> Schema:
@@ -60,12 +65,19 @@ def export_schema() -> Schema:
             text = field.type == "str"
             found.setdefault(names[field.name], pa.string() if text else pa.uint64())
     found |= {"closed": pa.bool_(), "last_tick_ns": pa.uint64(), "interval_ms": pa.uint32()}
+    found |= {"state_exists": pa.bool_(), "state_letter": pa.string()}
     return pa.schema(list(found.items()), metadata={MARK: str(EXPORT_VERSION).encode()})
 
 
 def _dimension_rows(index: int, trace: Trace) -> list[dict[str, Any]]:
     process = {_PROCESS_NAMES[key]: value for key, value in asdict(trace.process).items()}
-    extra = {"closed": trace.closed, "last_tick_ns": trace.last_tick_ns, "interval_ms": trace.interval_ms}
+    extra: dict[str, Any] = {
+        "closed": trace.closed,
+        "last_tick_ns": trace.last_tick_ns,
+        "interval_ms": trace.interval_ms,
+    }
+    if trace.state is not None:
+        extra |= {"state_exists": trace.state.exists, "state_letter": trace.state.letter}
     rows: list[dict[str, Any]] = [{"kind": "process", "trace": index, **process, **extra}]
     for comm in trace.communicators:
         named = {_COMM_NAMES[key]: value for key, value in asdict(comm).items()}
@@ -270,6 +282,9 @@ def read_export(path: str | Path) -> list[Trace]:
                 closed=bool(process_row.get("closed")),
                 last_tick_ns=process_row.get("last_tick_ns"),
                 interval_ms=process_row.get("interval_ms") or 100,
+                state=None
+                if process_row.get("state_exists") is None
+                else ProcessState(process_row["state_exists"], process_row.get("state_letter") or ""),
             )
         )
     return traces

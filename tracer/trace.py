@@ -62,11 +62,25 @@ class Communicator:
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessState:
+    """What the process' own machine said of it. `letter` is the kernel's: R, S, D, T, Z, …; empty if it is gone."""
+
+    exists: bool
+    letter: str = ""
+
+    @property
+    def stopped(self) -> bool:
+        """Stopped by a signal or a debugger."""
+        return self.letter in ("T", "t")
+
+
+@dataclass(frozen=True, slots=True)
 class Trace:
     """What was read of one process: dimensions, one Arrow table per kind of record, and what was lost.
 
     `tables` has every name of `TABLES`. Codes are dictionaries of text, flags booleans, times UTC ns.
-    `closed`: the writer ended in order; `last_tick_ns`: time of the sampler's last tick (None: none).
+    `closed`: the writer ended in order; `last_tick_ns`: time of the sampler's last tick (None: none). `state`: what the
+    agent beside it saw of the process, None where no agent looked.
     """
 
     name: str
@@ -78,6 +92,16 @@ class Trace:
     last_tick_ns: int | None = None
     interval_ms: int = 100
     next: int = 0
+    state: ProcessState | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Coded:
+    """Records as they lie in the file, one Arrow batch per kind; `next` is the position to go on from."""
+
+    batches: Mapping[str, RecordBatch]
+    losses: Mapping[str, int]
+    next: int
 
 
 def named(batch: RecordBatch) -> Table:
@@ -124,6 +148,12 @@ class TraceFile:
         """Every communicator that is still in the directory, oldest number first."""
         found = (Communicator(**entry) for entry in self._core.communicators)
         return tuple(sorted(found, key=lambda entry: entry.comm))
+
+    def coded(self, since: int = 0, *, most: int | None = None, live: bool = False) -> Coded:
+        """Decode without naming the codes, at most `most` records."""
+        decoded = self._core.read(since, most, live=live)
+        batches = {name: pa.record_batch(batch) for name, batch in decoded["batches"].items()}
+        return Coded(batches, {k: n for k, n in decoded["losses"].items() if n}, decoded["next"])
 
     def batches(self, since: int = 0, *, live: bool = False) -> dict[str, RecordBatch]:
         """Decode without naming the codes: the fast path, no copy between C++ and Arrow."""

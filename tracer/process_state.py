@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from mycroft.tracer import Process
+from mycroft.tracer.trace import Process, ProcessState
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _OWN_NAMESPACE: Final = Path("/proc/self/ns/pid")
 # Field of /proc/<pid>/stat, counted from the state letter: start time in clock ticks since boot.
 _START_FIELD: Final = 19
-
-
-@dataclass(frozen=True, slots=True)
-class ProcessState:
-    """`letter` is the kernel's: R, S, D, T, Z, …; empty if the process is gone."""
-
-    exists: bool
-    letter: str = ""
-
-    @property
-    def stopped(self) -> bool:
-        """Stopped by a signal or a debugger."""
-        return self.letter in ("T", "t")
 
 
 def process_state(process: Process) -> ProcessState | None:
