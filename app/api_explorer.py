@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
+import polars as pl
 from flask import Blueprint, Response, jsonify, request
 
-from mycroft.app import pages
-from mycroft.app.api_request import of_trace, reader_of
+from mycroft.app import pages, tabular
+from mycroft.app.api_request import RequestError, config_here, of_trace, reader_of
 from mycroft.app.pages.links import TraceLinks
+from mycroft.app.queries import TraceReader
 from mycroft.app.reads import find, verdicts
+
+SQL_CHARS_MAX: Final = 8000
+CUT_HEADER: Final = "X-Mycroft-Cut"
+"""Header of a file that holds only the first rows of more: how many it holds."""
 
 # pyright: reportUnusedFunction=false
 # The routes below are used by Flask alone.
@@ -16,6 +24,7 @@ from mycroft.app.reads import find, verdicts
 def add_routes(root: Blueprint) -> None:
     """Add the routes to the blueprint of the API."""
     _find_routes(root)
+    _sql_routes(root)
 
 
 def _find_routes(root: Blueprint) -> None:
@@ -36,3 +45,49 @@ def _find_routes(root: Blueprint) -> None:
             more=list(found.more),
             of_a_kind=find.OF_A_KIND,
         )
+
+
+def asked_query() -> str:
+    """Return the SELECT that the request carries.
+
+    Raises:
+        RequestError: it carries none, or too long a one.
+    """
+    query = request.args.get("q", "")
+    if not query.strip() or len(query) > SQL_CHARS_MAX:
+        raise RequestError(f"q: a SELECT of 1 to {SQL_CHARS_MAX} characters was expected")
+    return query
+
+
+def attachment(reader: TraceReader, body: str | bytes, *, name: str, mimetype: str) -> Response:
+    """Return a file to keep; its name begins with that of the trace, whose id is safe to stand in a header."""
+    answer = Response(body, mimetype=mimetype)
+    answer.headers["Content-Disposition"] = f'attachment; filename="mycroft-{reader.trace}-g{reader.generation}{name}"'
+    return answer
+
+
+def _sql_routes(root: Blueprint) -> None:
+    def answered(trace: str, generation: int | None) -> tuple[TraceReader, pl.DataFrame, bool]:
+        config = config_here()
+        reader = reader_of(trace, generation)
+        found = reader.sql(asked_query(), rows_max=config.sql_rows_max, timeout_s=config.sql_timeout_s)
+        return reader, found.frame, found.cut
+
+    def written(reader: TraceReader, body: str | bytes, kind: str, mimetype: str, rows: int, *, cut: bool) -> Response:
+        # A limit that was reached is said where it cannot be lost: in the name of the file.
+        name = f"-query{f'-first-{rows}-rows' if cut else ''}.{kind}"
+        answer = attachment(reader, body, name=name, mimetype=mimetype)
+        if cut:
+            answer.headers[CUT_HEADER] = str(rows)
+        return answer
+
+    @of_trace(root, "/sql.csv")
+    def sql_csv(trace: str, generation: int | None = None) -> Response:
+        reader, frame, cut = answered(trace, generation)
+        return written(reader, tabular.frame_csv(frame), "csv", "text/csv", frame.height, cut=cut)
+
+    @of_trace(root, "/sql.parquet")
+    def sql_parquet(trace: str, generation: int | None = None) -> Response:
+        reader, frame, cut = answered(trace, generation)
+        body = tabular.frame_parquet(frame)
+        return written(reader, body, "parquet", "application/vnd.apache.parquet", frame.height, cut=cut)

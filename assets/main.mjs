@@ -1,6 +1,7 @@
 // Starts what the pages need beside Dash. Everything works by attributes of elements, so that a page that is
 // replaced needs no cleaning up.
 import { startCharts } from "./modules/charts.mjs";
+import { startChoices } from "./modules/choices.mjs";
 import { startCopying } from "./modules/copying.mjs";
 import { startDialogs } from "./modules/dialogs.mjs";
 import { startFigures } from "./modules/figures.mjs";
@@ -9,13 +10,16 @@ import { startNavigation } from "./modules/navigation.mjs";
 import { startPalette } from "./modules/palette.mjs";
 import { startTargets } from "./modules/targets.mjs";
 import { startUploads } from "./modules/upload_view.mjs";
+import { startViewKeys } from "./modules/view_keys.mjs";
 
 startNavigation();
 startFigures();
 startCharts();
+startChoices();
 startCopying();
 startDialogs();
 startForms();
 startPalette();
 startTargets();
 startUploads();
+startViewKeys();

@@ -135,3 +135,23 @@ def ranks_inline(values: Sequence[int], href: Any, *, limit: int = 4) -> list[Ch
         parts += [", "] if index else []
         parts.append(link(f"rank {rank}", href(rank)))
     return parts
+
+
+def select(
+    label: str, options: Sequence[tuple[str, str]], chosen: str, *, store: str, key: str, class_name: str = ""
+) -> html.Label:
+    """Return a choice among `options` (value, text); `assets/modules/choices.mjs` writes it into a `dcc.Store`.
+
+    All choices of one store are its data, an object by their keys.
+    """
+    return html.Label(
+        [
+            html.Span(label, className="choice__label"),
+            html.Select(
+                [html.Option(text, value=value) for value, text in options],
+                className="input",
+                **attributes(data_store=store, data_key=key, data_value=chosen),
+            ),
+        ],
+        className=f"choice {class_name}".strip(),
+    )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Final
+from urllib.parse import quote
 
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
@@ -10,71 +12,24 @@ from flask import current_app
 
 from mycroft.app import urls, words
 from mycroft.app.config import AppConfig
+from mycroft.app.figures import query_chart
+from mycroft.app.figures.graph import graph
 from mycroft.app.pages.grid import Col, grid
 from mycroft.app.pages.page import Page, PageContext
-from mycroft.app.pages.panel import Child, attributes, details, empty, panel, problem
+from mycroft.app.pages.panel import Child, attributes, details, empty, panel, problem, select
 from mycroft.app.pages.trace_page import open_trace
 from mycroft.app.plain_rows import plain_rows
-from mycroft.app.queries import queries_of
+from mycroft.app.queries import TraceReader, queries_of
+from mycroft.app.sql_recipes import RECIPES
 from mycroft.errors import MycroftError
 from mycroft.loaders import schema
 
 CHARS_MAX: Final = 8000
 
-RECIPES: Final = (
-    (
-        "Open operations by group",
-        """SELECT c.key, c."desc", o.op_seq, o.op_kind, count(*) AS entered
-FROM coll_ops o
-JOIN communicators c USING (comm_id)
-WHERE o.state <> 'completed' AND NOT coalesce(o.retired, FALSE)
-GROUP BY ALL
-ORDER BY entered DESC""",
-    ),
-    (
-        "Latest ranks of each operation",
-        """SELECT c.key, o.op_seq, o.rank,
-    (epoch_ns(o.enq_ts) - min(epoch_ns(o.enq_ts)) OVER (PARTITION BY o.comm_id, o.op_seq)) / 1e6 AS late_ms
-FROM coll_ops o
-JOIN communicators c USING (comm_id)
-WHERE NOT coalesce(o.is_p2p, FALSE)
-ORDER BY late_ms DESC
-LIMIT 100""",
-    ),
-    (
-        "Members that left no dump",
-        """SELECT c.key, c."desc", m.rank
-FROM members m
-JOIN communicators c USING (comm_id)
-WHERE m.rank NOT IN (SELECT rank FROM rank_dumps)
-ORDER BY m.rank, c.key""",
-    ),
-    (
-        "Errors in the logs, in the order of time",
-        """SELECT e.ts, e.rank, e.level, e.kind, f.path, e.line, e.text
-FROM events e
-JOIN files f USING (file_id)
-WHERE e.level IN ('error', 'fatal')
-ORDER BY e.ts
-LIMIT 200""",
-    ),
-    (
-        "Where the main threads stand",
-        """SELECT t.frames[1] AS innermost, count(*) AS ranks, list(s.rank ORDER BY s.rank) AS which
-FROM stacks s
-JOIN stack_texts t USING (stack_id)
-WHERE s.is_main
-GROUP BY 1
-ORDER BY ranks DESC""",
-    ),
-    (
-        "What was dropped, and why",
-        """SELECT path, loader, rows, dropped, problems
-FROM files
-WHERE problems IS NOT NULL OR dropped > 0 OR loader IS NULL
-ORDER BY path""",
-    ),
-)
+NO_CHART: Final = "none"
+CHART_KINDS: Final = ((NO_CHART, "no chart"), ("bar", "bars"), ("line", "line"), ("points", "points"))
+LINK_CHARS_MAX: Final = 3000
+"""Length of a query, written as part of an address, up to which it goes into addresses."""
 
 
 def _schema() -> Child:
@@ -100,8 +55,63 @@ def _schema() -> Child:
     ]
 
 
-def answer(columns: list[str], rows: list[list[Any]], *, cut: bool) -> Child:
-    """Return the rows of an answer as a table with an export; that rows were cut is said."""
+def _downloads(reader: TraceReader, query: str, *, cut: bool) -> Child:
+    """Return the links that give the same answer as a file."""
+    written = quote(query, safe="")
+    if len(written) > LINK_CHARS_MAX:
+        return html.Span("too long for a link: `mycroft sql --format csv` gives it as a file", className="muted")
+    base = f"/api/v1/traces/{reader.trace}/g/{reader.generation}/sql"
+    whole = "the rows shown" if cut else "all rows"
+    return [
+        html.A(name, href=f"{base}.{kind}?q={written}", download="", title=whole, className="button button--small")
+        for name, kind in (("CSV", "csv"), ("Parquet", "parquet"))
+    ]
+
+
+def _chart_controls(columns: list[str], rows: list[list[Any]], chosen: dict[str, str]) -> Child:
+    """Return what chooses the chart of an answer; None where nothing in it can be a height."""
+    first = query_chart.first_choice(columns, rows)
+    if first is None or len(set(columns)) < len(columns):
+        return None
+    across, up = query_chart.axes(columns, rows)
+
+    kinds = [kind for kind, _ in CHART_KINDS]
+    names, heights = [columns[n] for n in across], [columns[n] for n in up]
+    chart = {
+        "kind": chosen["chart"] if chosen.get("chart") in kinds else NO_CHART,
+        "x": chosen["x"] if chosen.get("x") in names else first[0],
+        "y": chosen["y"] if chosen.get("y") in heights else first[1],
+    }
+    return html.Div(
+        [
+            html.Div(
+                [
+                    select("Chart", CHART_KINDS, chart["kind"], store="sql-choice", key="kind"),
+                    select("across", [(n, n) for n in names], chart["x"], store="sql-choice", key="x"),
+                    select("up", [(n, n) for n in heights], chart["y"], store="sql-choice", key="y"),
+                ],
+                className="choice-row",
+            ),
+            dcc.Store(id="sql-choice", data=chart),
+            html.Div(id="sql-chart"),
+        ],
+        className="sql__chart",
+    )
+
+
+def answer(
+    reader: TraceReader,
+    query: str,
+    columns: list[str],
+    rows: list[list[Any]],
+    *,
+    cut: bool,
+    chosen: dict[str, str] | None = None,
+) -> Child:
+    """Return the rows of an answer as a table, files and a chart; that rows were cut is said.
+
+    `chosen` are the keys `chart`, `x` and `y` of the address.
+    """
     if not rows:
         return empty("No rows.", html.P(f"Columns: {', '.join(columns)}"))
     cells = [
@@ -116,30 +126,41 @@ def answer(columns: list[str], rows: list[list[Any]], *, cut: bool) -> Child:
         html.Div(
             [
                 html.Span(count, className="muted"),
-                html.Button("Download CSV", id="sql-csv", type="button", className="button button--small"),
+                html.Div(_downloads(reader, query, cut=cut), className="sql__files"),
             ],
             className="sql__head",
         ),
-        grid("sql-grid", cols, cells, label="Answer", rows_shown=16, csv_name="mycroft-query.csv"),
+        grid("sql-grid", cols, cells, label="Answer", rows_shown=16),
+        _chart_controls(columns, rows, chosen or {}),
     ]
 
 
+def _keys(address: urls.Address) -> dict[str, str]:
+    return {key: value for key, value in address.extra if key in {"q", "chart", "x", "y"}}
+
+
+def _kept(**keys: str | None) -> html.Div:
+    """Return what keeps the keys in the address; see `assets/modules/view_keys.mjs`."""
+    return html.Div(hidden=True, **attributes(data_view=json.dumps(keys)))
+
+
 def layout(ctx: PageContext, trace: str) -> Component:
-    """Return the console."""
+    """Return the console; a query of the address stands in it, and is asked."""
     page = open_trace(ctx, trace)
     config = ctx.config
     limits = f"one SELECT; at most {config.sql_rows_max:,} rows and {config.sql_timeout_s:g} s"
     recipes = [
         html.Li(
             html.Button(
-                name,
+                [recipe.name, html.Span(recipe.promise, className="recipe__promise")],
                 type="button",
                 className="recipe",
-                **attributes(data_fill="sql-text", data_fill_with=text),
+                **attributes(data_fill="sql-text", data_fill_with=recipe.sql),
             )
         )
-        for name, text in RECIPES
+        for recipe in RECIPES
     ]
+    asked = _keys(ctx.address).get("q", "")[:CHARS_MAX]
     return page.frame(
         "sql",
         html.H1("SQL console", className="sr-only"),
@@ -153,7 +174,7 @@ def layout(ctx: PageContext, trace: str) -> Component:
                             html.Div(
                                 dcc.Textarea(
                                     id="sql-text",
-                                    value=RECIPES[0][1],
+                                    value=asked or RECIPES[0].sql,
                                     className="input sql__text",
                                     maxLength=CHARS_MAX,
                                     spellCheck=False,
@@ -182,12 +203,18 @@ def layout(ctx: PageContext, trace: str) -> Component:
                                 delay_show=300,
                             ),
                         ),
+                        # What was asked, for the chart: the text above may have changed since.
+                        dcc.Store(id="sql-asked"),
                     ],
                     className="stack",
                 ),
                 html.Div(
                     [
-                        panel("Queries to begin with", html.Ul(recipes, className="recipes")),
+                        panel(
+                            "Queries to begin with",
+                            html.Ul(recipes, className="recipes"),
+                            note=f"{len(RECIPES)}, to be changed",
+                        ),
                         panel("Tables", html.Div(_schema(), className="schema"), note=f"{len(schema.TABLES)} tables"),
                     ],
                     className="stack",
@@ -200,40 +227,83 @@ def layout(ctx: PageContext, trace: str) -> Component:
     )
 
 
+def _chart(reader: TraceReader, query: str, kind: str, across: str, up: str, timeout_s: float) -> Child:
+    """Return the chart of a query that has been answered before; asks again, for as many rows as are drawn."""
+    found = reader.sql(query, rows_max=query_chart.MARKS_MAX, timeout_s=timeout_s)
+    rows = plain_rows(found.frame)
+    known, heights = query_chart.axes(found.frame.columns, rows)
+    names = [found.frame.columns[n] for n in known]
+    if across not in names or up not in [names[n] for n in heights]:
+        return problem("These columns cannot be drawn.")
+    figure = query_chart.query_figure(names, rows, kind=kind, across=across, up=up)
+    said = html.P(f"The first {query_chart.MARKS_MAX:,} rows are drawn.", className="muted") if found.cut else None
+    return [
+        html.Div(
+            graph("sql-figure", figure, height=280),
+            role="group",
+            **attributes(aria_label=f"{up} by {across}; the rows are in the table above"),
+        ),
+        said,
+    ]
+
+
 def register_callbacks(app: Dash) -> None:
-    """Run queries, and hand out answers as CSV."""
+    """Run queries, and draw their answers."""
 
     @app.callback(
         Output("sql-answer", "children"),
+        Output("sql-asked", "data"),
         Input("sql-run", "n_clicks"),
         State("sql-text", "value"),
         State("url", "pathname"),
         State("url", "search"),
-        prevent_initial_call=True,
     )
     def run(  # pyright: ignore[reportUnusedFunction]
         clicks: int | None, text: str | None, pathname: str, search: str | None
-    ) -> Any:
+    ) -> tuple[Any, Any]:
         address = urls.parse(pathname + (search or ""))
-        if not clicks or address.trace is None:
-            return no_update
+        keys = _keys(address)
+        if address.trace is None or not (clicks or keys.get("q")):
+            return no_update, no_update
         query = (text or "").strip()
         if not query or len(query) > CHARS_MAX:
-            return problem(f"A SELECT of 1 to {CHARS_MAX:,} characters is needed.")
+            return problem(f"A SELECT of 1 to {CHARS_MAX:,} characters is needed."), None
         config: AppConfig = current_app.extensions["mycroft"][0]
         try:
             reader = queries_of(app).trace(address.trace, address.generation)
             found = reader.sql(query, rows_max=config.sql_rows_max, timeout_s=config.sql_timeout_s)
         except MycroftError as error:
-            return problem("The query was not answered", html.Pre(str(error), className="frames"))
-        return answer(found.frame.columns, plain_rows(found.frame, for_browser=True), cut=found.cut)
+            return problem("The query was not answered", html.Pre(str(error), className="frames")), None
+        rows = plain_rows(found.frame, for_browser=True)
+        fits = len(quote(query, safe="")) <= LINK_CHARS_MAX
+        chosen = keys if not clicks else {}
+        shown = answer(reader, query, found.frame.columns, rows, cut=found.cut, chosen=chosen)
+        return [_kept(q=query if fits else None), html.Div(shown)], query
 
-    app.clientside_callback(
-        "function(n) { return n ? true : window.dash_clientside.no_update; }",
-        Output("sql-grid", "exportDataAsCsv"),
-        Input("sql-csv", "n_clicks"),
-        prevent_initial_call=True,
+    @app.callback(
+        Output("sql-chart", "children"),
+        Input("sql-choice", "data"),
+        State("sql-asked", "data"),
+        State("url", "pathname"),
+        State("url", "search"),
     )
+    def draw(  # pyright: ignore[reportUnusedFunction]
+        choice: Any, query: str | None, pathname: str, search: str | None
+    ) -> Any:
+        address = urls.parse(pathname + (search or ""))
+        chosen = choice if isinstance(choice, dict) else {}
+        kind, across, up = (str(chosen.get(key) or "") for key in ("kind", "x", "y"))
+        if kind not in query_chart.KINDS:
+            return _kept(chart=None, x=None, y=None)
+        if address.trace is None or not query or len(query) > CHARS_MAX:
+            return no_update
+        config: AppConfig = current_app.extensions["mycroft"][0]
+        try:
+            reader = queries_of(app).trace(address.trace, address.generation)
+            shown = _chart(reader, query, kind, across, up, config.sql_timeout_s)
+        except MycroftError as error:
+            return problem("The chart was not drawn", html.Pre(str(error), className="frames"))
+        return [_kept(chart=kind, x=across, y=up), html.Div(shown)]
 
 
 PAGE = Page(

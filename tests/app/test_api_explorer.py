@@ -1,0 +1,97 @@
+"""The routes of the explorer: what they answer, what they refuse, and that no limit is silent."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from dash import Dash
+from flask.testing import FlaskClient
+
+from mycroft.app import access, shares
+from mycroft.app.config import AppConfig
+from mycroft.app.server import create_app
+from mycroft.loaders.catalogue import Catalogue
+from tests.app import page_trace
+
+TOKEN = "a-token-of-enough-length"
+VERDICTS = Path(__file__).parents[1] / "data" / "verdicts"
+SQL_ROWS = 50
+
+
+@pytest.fixture(scope="module")
+def app(tmp_path_factory: pytest.TempPathFactory) -> Dash:
+    data_dir = tmp_path_factory.mktemp("explorer")
+    catalogue = Catalogue(data_dir)
+    for trace, variant in (("mine", "hang_root_cause"), ("other", "slow_rank")):
+        verdict = json.loads((VERDICTS / f"{variant}.json").read_text(encoding="utf-8"))
+        with tempfile.TemporaryDirectory(dir=data_dir) as folder:
+            page_trace.write(Path(folder) / "trace.duckdb", verdict)
+            catalogue.publish(trace, Path(folder) / "trace.duckdb", title=trace, summary={"status": verdict["status"]})
+    catalogue.close()
+    return create_app(AppConfig(data_dir=data_dir, token=TOKEN, sql_rows_max=SQL_ROWS))
+
+
+@pytest.fixture
+def owner(app: Dash) -> FlaskClient:
+    client = app.server.test_client()
+    client.set_cookie(access.SESSION_COOKIE, access.session_value(TOKEN))
+    return client
+
+
+@pytest.fixture
+def reader(app: Dash) -> FlaskClient:
+    """A visitor with a share of `mine`."""
+    state = app.server.extensions["mycroft"][1]
+    client = app.server.test_client()
+    client.set_cookie(access.SHARE_COOKIE, shares.create(state, trace="mine", target="/t/mine", expiry_s=600)[1])
+    return client
+
+
+def ask(client: FlaskClient, path: str, **query: Any) -> Any:
+    return client.get(f"/api/v1/traces/{path}", query_string=query)
+
+
+def test_find_answers_places_and_says_what_it_cut(owner: FlaskClient) -> None:
+    body = ask(owner, "mine/g/1/find", q="rank 5").json
+    assert body["hits"][0] == {"kind": "Rank", "title": "rank 5", "detail": "hx-a02", "href": "/t/mine/rank/5?g=1"}
+    assert ask(owner, "mine/find", q="train step").json["more"] == ["Log line"]
+    assert ask(owner, "mine/find").json["hits"] == []
+
+
+def test_answers_are_files_of_the_same_rows(owner: FlaskClient) -> None:
+    query = "SELECT rank, pid FROM ranks ORDER BY rank"
+    as_csv, as_parquet = (ask(owner, f"mine/sql.{kind}", q=query) for kind in ("csv", "parquet"))
+    names, *rows = csv.reader(io.StringIO(as_csv.text))
+    frame = pl.read_parquet(io.BytesIO(as_parquet.data))
+    assert names == frame.columns == ["rank", "pid"]
+    assert rows == [[str(v) if v is not None else "" for v in row] for row in frame.iter_rows()]
+    assert "mycroft-mine-g1-query.csv" in as_csv.headers["Content-Disposition"]
+    assert "X-Mycroft-Cut" not in as_csv.headers
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_file_of_the_first_rows_says_so_in_its_name(owner: FlaskClient, kind: str) -> None:
+    answer = ask(owner, f"mine/sql.{kind}", q="SELECT * FROM coll_ops")
+    assert answer.headers["X-Mycroft-Cut"] == str(SQL_ROWS)
+    assert f"-first-{SQL_ROWS}-rows.{kind}" in answer.headers["Content-Disposition"]
+
+
+@pytest.mark.parametrize("query", ["", "  ", "x" * 8001, "DROP TABLE ranks", "SELECT 1; SELECT 2", "SELECT nothing"])
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_what_is_no_single_select_is_refused(owner: FlaskClient, kind: str, query: str) -> None:
+    answer = ask(owner, f"mine/sql.{kind}", q=query)
+    assert answer.status_code == 400
+    assert answer.json["error"]
+
+
+@pytest.mark.parametrize("what", ["find", "sql.csv", "sql.parquet"])
+def test_a_share_reads_its_trace_and_no_other(reader: FlaskClient, what: str) -> None:
+    assert ask(reader, f"mine/{what}", q="SELECT 1").status_code == 200
+    assert ask(reader, f"other/{what}", q="SELECT 1").status_code == 403
