@@ -68,7 +68,8 @@ def merge(suspicions: Sequence[Suspicion]) -> list[tuple[Suspicion, ClassRule]]:
 
 def compose(case: Case, suspicions: Sequence[Suspicion]) -> tuple[Finding, ...]:
     """Return the findings, the heaviest first: by victims, then confidence, then time."""
-    drafts = [_finding(case, s, rule) for s, rule in merge(suspicions)]
+    merged = merge(suspicions)
+    drafts = [_finding(case, s, rule, only=len(merged) == 1) for s, rule in merged]
     weight = {"high": 0, "medium": 1, "low": 2}
     drafts.sort(key=lambda f: (-len(f.victims), weight[f.confidence], f.since or "", f.root_cause.ranks))
     return tuple(replace(f, id=f"f{n}") for n, f in enumerate(drafts, 1))
@@ -82,14 +83,14 @@ def iso(ns: int | None) -> str | None:
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{ns % NS_PER_S // 1_000_000:03d}Z"
 
 
-def _finding(case: Case, s: Suspicion, rule: ClassRule) -> Finding:
+def _finding(case: Case, s: Suspicion, rule: ClassRule, *, only: bool) -> Finding:
     facts = case.facts
     confidence, reasons = rate(case, s)
     rows = _Rows(facts)
     for claim in s.claims:
         rows.add_claim(claim)
     chain = _chain(case, s, rows)
-    victims = _victims(case, s)
+    victims = _victims(case, s, only=only and rule.status in ("hang", "crash"))
     at = {h for r in s.ranks if (i := facts.ranks.get(r)) is not None and (h := i.host) is not None}
     hosts = tuple(sorted(at)) or s.hosts
     summary = _summary(case, s, rule)
@@ -102,7 +103,7 @@ def _finding(case: Case, s: Suspicion, rule: ClassRule) -> Finding:
         confidence=confidence,
         root_cause=RootCause(ranks=s.ranks, hosts=hosts, devices=s.devices, one_of=s.one_of),
         summary=summary,
-        why=_why(case, s),
+        why=_why(s, victims),
         confidence_why=reasons,
         collective=_collective(facts, s),
         since=iso(s.since),
@@ -207,12 +208,11 @@ def _summary(case: Case, s: Suspicion, rule: ClassRule) -> str:
     return text[0].upper() + text[1:]
 
 
-def _why(case: Case, s: Suspicion) -> str:
+def _why(s: Suspicion, victims: Sequence[int]) -> str:
     """Return what the verdict rests on, in a few sentences."""
     sentences = [c.text for c in s.claims if c.strength != "weak"][:4]
-    waiting = [r for r in s.waiting if r not in s.ranks]
-    if waiting and s.sinks:
-        sentences.append(f"{count_words(waiting)} {'wait' if len(waiting) > 1 else 'waits'} because of it")
+    if victims and s.sinks:
+        sentences.append(f"{count_words(victims)} {'wait' if len(victims) > 1 else 'waits'} because of it")
     return "".join(f"{t[0].upper()}{t[1:]}. " for t in dict.fromkeys(sentences)).strip()
 
 
@@ -224,9 +224,11 @@ def _collective(facts: Facts, s: Suspicion) -> Collective | None:
     return Collective(group.key, name, s.seq, s.op or None, s.missing)
 
 
-def _victims(case: Case, s: Suspicion) -> tuple[int, ...]:
-    reached = set(s.waiting)
-    reached |= set(case.graph.blaming(s.sinks))
+def _victims(case: Case, s: Suspicion, *, only: bool) -> tuple[int, ...]:
+    """Return who waits because of it. `only`: there is one cause, so whoever waits anywhere waits because of it."""
+    reached = {*s.waiting, *case.graph.blaming(s.sinks), *case.graph.held_up_by(s.sinks)}
+    if only:
+        reached |= {*case.graph.waiting, *(r for r, place in case.places.items() if place.waits)}
     return tuple(sorted(reached - set(s.ranks)))[:VICTIMS_NAMED]
 
 

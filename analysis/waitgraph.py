@@ -95,6 +95,11 @@ class WaitGraph:
         """Return the waiting ranks from which the walk comes to any of these sinks."""
         return tuple(sorted({r for i in sinks for r in self.sinks[i].blamed_by}))
 
+    def held_up_by(self, sinks: Iterable[int]) -> tuple[int, ...]:
+        """Return all ranks from which the walk comes to any of these sinks, those that a stack alone shows too."""
+        found = {n.key[0] for i in sinks for n in _reaching(self.sinks[i].nodes, self.reverse) if n.kind == "rank"}
+        return tuple(sorted(found - {r for i in sinks for r in self.sinks[i].ranks}))
+
     def path_to(self, sink: Sink) -> tuple[Edge, ...]:
         """Return the edges from the farthest waiting rank to the sink: the cascade, symptom first."""
         goal = set(sink.nodes)

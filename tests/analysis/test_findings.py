@@ -123,3 +123,11 @@ def test_text_of_the_evidence_cannot_steer_a_terminal(verdict_of: VerdictOf) -> 
     summary = verdict_of(trace).summary
     assert "boo" in summary
     assert summary.isprintable()
+
+
+def test_whoever_waits_is_a_victim_also_where_only_a_stack_shows_it(verdict_of: VerdictOf) -> None:
+    trace = cascade()
+    for rank in (3, 4):
+        trace.stack(rank, f"recv ({C10D}:2799)", "train_step (train.py:80)")
+    (finding,) = verdict_of(trace).findings
+    assert (finding.root_cause.ranks, finding.victims) == ((2,), (0, 1, 3, 4))
