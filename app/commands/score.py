@@ -24,12 +24,35 @@ TRUTH_BYTES_MAX = 1 << 20
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("folder", metavar="FOLDER", help=f"folder of cases: folders that hold a {TRUTH}")
+    parser.add_argument("folder", metavar="FOLDER", nargs="?", help=f"folder of cases: folders that hold a {TRUTH}")
     parser.add_argument("--json", action="store_true", help="print the scores as JSON")
+    jobs = parser.add_argument_group("evaluation of the rules, without FOLDER")
+    jobs.add_argument("--simulated", metavar="TOPOLOGY", nargs="?", const="T32", help="simulate jobs (default: T32)")
+    jobs.add_argument("--testbed", metavar="RUNS", help="score a folder of runs of the testbed")
+    jobs.add_argument("--make", action="store_true", help="with --testbed: make the runs first, one after the other")
+    jobs.add_argument("--faults", metavar="A,B", help="faults, or all (default); `none` is a healthy run")
+    jobs.add_argument("--seeds", metavar="A-B", default="900-919", help="seeds of the jobs (default: %(default)s)")
+    jobs.add_argument("--times", metavar="N", type=options.count, default=10, help="with --make: runs of each fault")
+    jobs.add_argument("--rules", metavar="A,B", default="ours", help="ours, paper (all its readings), paper-0.1s, …")
+    jobs.add_argument("--variants", metavar="A,B", default="plain", help="how jobs or rows are spoilt, or all")
+    jobs.add_argument("--hours", metavar="H", type=options.seconds, help="healthy jobs of so many simulated hours")
+    jobs.add_argument("--piece", metavar="S", type=options.seconds, default=600.0, help="length of a healthy job, s")
+    jobs.add_argument("--results", metavar="FILE", help="add the runs to this file; what it holds is not run again")
+    jobs.add_argument("--write", metavar="PAGE", help="write the page of all runs in --results, as docs/evaluation.md")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Score every case; the exit status is 1 where one is wrong and confident, else 0."""
+    if arguments.simulated or arguments.testbed or arguments.write:
+        from mycroft.app.commands.score_rules import run as evaluate
+
+        return evaluate(arguments)
+    if arguments.folder is None:
+        raise options.PathError("score: name a FOLDER of cases, --simulated or --testbed RUNS")
+    return _run_folder(arguments)
+
+
+def _run_folder(arguments: argparse.Namespace) -> int:
     from mycroft.analysis import scoring
 
     root = Path(arguments.folder)
@@ -101,7 +124,7 @@ def score(name: str, folder: Path, progress: Progress) -> CaseScore:
 
 COMMAND = Command(
     name="score",
-    summary=f"diagnose every case below a folder that has a {TRUTH}, and compare",
+    summary=f"diagnose every case below a folder that has a {TRUTH}, simulated jobs or testbed runs, and compare",
     configure=configure,
     run=run,
     epilog="exit status: 0 no case is wrong and confident, 1 one is, 2 wrong usage",
