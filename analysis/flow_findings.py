@@ -11,8 +11,9 @@ from mycroft.analysis.case import count_words
 from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_S, FlowLimits
 from mycroft.analysis.facts import Frames
 from mycroft.analysis.findings import iso
-from mycroft.analysis.flow import FlowKey, OpKey, Snapshot, read_snapshot
+from mycroft.analysis.flow import FlowKey, OpKey, Snapshot
 from mycroft.analysis.flow_graph import Cause, FlowGraph, flow_node, flow_of, op_of
+from mycroft.analysis.flow_rows import read_snapshot
 from mycroft.analysis.verdict import (
     Alternative,
     Collective,
@@ -154,7 +155,7 @@ def flow_findings(store: Frames, limits: FlowLimits = FLOW_DEFAULTS, *, at: int 
 
     Confident only where both sides were seen. Ranks that merely wait are victims, never causes.
     """
-    snapshot = read_snapshot(store, limits)
+    snapshot = read_snapshot(store, limits, at=at)
     if snapshot is None:
         return ()
     graph = FlowGraph(snapshot, limits)
@@ -250,7 +251,13 @@ class _Teller:
         """Checkpoints and pauses look like stalls while they are young; what the job gave up needs no more age."""
         if any(o.aborted for r in cause.blocked for o in self.snapshot.open.get(r, ())):
             return True
-        return self.age(cause) >= int(getattr(self.limits, _KINDS[_kind_of(cause)].limit))
+        return self.age(cause) >= self.limit(cause)
+
+    def limit(self, cause: Cause) -> int:
+        """Age from which it is reported, ns: a rank that does not come may be in a pause like those before."""
+        least = int(getattr(self.limits, _KINDS[_kind_of(cause)].limit))
+        pause = round(self.limits.app_pauses * self.snapshot.pause_ns)
+        return max(least, pause) if _kind_of(cause) == "app" else least
 
     # ---- who and where ---------------------------------------------------------------
 

@@ -9,7 +9,7 @@ the design (a to f, hold).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,6 +29,11 @@ def rank_node(rank: int) -> Node:
 def op_node(rank: int, op: OpKey) -> Node:
     """A rank's membership in an operation."""
     return Node("op", (rank, *op))
+
+
+def meet_node(op: OpKey) -> Node:
+    """An operation without flows at those who wait in it: whoever is missing from it holds all of them up."""
+    return Node("meet", tuple(op))
 
 
 def flow_node(flow: FlowKey) -> Node:
@@ -82,50 +87,22 @@ class FlowGraph:
 
     def causes(self) -> list[Cause]:
         """Return where walks end, the most blamed first. Ranks that only wait are in `blocked` of each."""
-        back: dict[Node, list[Node]] = {}
-        for node, out in self.edges.items():
+        back: dict[Node, list[Edge]] = {}
+        for out in self.edges.values():
             for edge in out:
-                back.setdefault(edge.dst, []).append(node)
+                back.setdefault(edge.dst, []).append(edge)
         causes: list[Cause] = []
         for component in strongly_connected(self.edges):
             inside = set(component)
             if any(e.dst not in inside for n in component for e in self.edges.get(n, ())):
                 continue
-            if len(component) == 1 and component[0].kind in ("rank", "op", "flow"):
+            if len(component) == 1 and component[0].kind in ("rank", "op", "flow", "meet"):
                 continue  # it waits for nothing that is known: no evidence
-            reaching = _reaching(component, back)
-            blocked = tuple(sorted(n.key[0] for n in reaching if n.kind == "rank"))
-            causes.append(Cause(tuple(sorted(component)), blocked, self._path(blocked, inside)))
+            steps, depth = _reaching(component, back)
+            blocked = tuple(sorted(n.key[0] for n in depth if n.kind == "rank"))
+            causes.append(Cause(tuple(sorted(component)), blocked, _path(steps, depth, inside)))
         causes.sort(key=lambda c: (-len(c.blocked), c.nodes))
         return causes
-
-    def _path(self, blocked: Iterable[int], goal: set[Node]) -> tuple[Edge, ...]:
-        """Return a longest of the shortest paths from a blocked rank: it shows the whole chain."""
-        best: tuple[Edge, ...] = ()
-        for rank in blocked:
-            path = self._shortest(rank_node(rank), goal)
-            if len(path) > len(best):
-                best = path
-        return best
-
-    def _shortest(self, start: Node, goal: set[Node]) -> tuple[Edge, ...]:
-        came: dict[Node, Edge] = {}
-        seen = {start}
-        queue = deque([start])
-        while queue:
-            node = queue.popleft()
-            if node in goal:
-                path: list[Edge] = []
-                while node != start:
-                    path.append(came[node])
-                    node = came[node].src
-                return tuple(reversed(path))
-            for edge in self.edges.get(node, ()):
-                if edge.dst not in seen:
-                    seen.add(edge.dst)
-                    came[edge.dst] = edge
-                    queue.append(edge.dst)
-        return ()
 
     # ---- rules ---------------------------------------------------------------------
 
@@ -137,6 +114,8 @@ class FlowGraph:
                 targets = self._of_op(node.key[0], op_of(node))
             case "flow":
                 targets = self._of_flow(flow_of(node))
+            case "meet":
+                targets = self._of_meeting(OpKey(*node.key))
             case _:
                 targets = {}
         return [Edge(node, dst, why) for dst, why in targets.items() if dst != node]
@@ -160,7 +139,10 @@ class FlowGraph:
             return {}
         ops = self.snapshot.open.get(rank, ())
         if not ops:
-            return {Node("app", (rank,)): "has enqueued nothing more"}
+            # Its tracer counts operations as open that no row names: rows were lost, nothing can be said.
+            return {} if rank in self.snapshot.unnamed else {Node("app", (rank,)): "has enqueued nothing more"}
+        if rank in self.snapshot.side_senders and all(o.key.p2p and o.key.src == rank for o in ops):
+            return {Node("app", (rank,)): "has only sends pending, which never held it up before"}
         return {op_node(rank, o.key): "is inside of it" for o in ops}
 
     def _started(self, rank: int, op: OpKey) -> bool | None:
@@ -176,22 +158,30 @@ class FlowGraph:
             if others:
                 return {op_node(rank, o.key): "its kernel waits behind that one" for o in others}
             return {Node("gpu", (rank,)): "enqueued, kernel not started"}
-        mine = [k for k in snapshot.of_op.get(op, ()) if rank in (k.src, k.dst)]
+        mine = snapshot.at_rank.get((op, rank), [])
         if mine:
             standing = [k for k in mine if not self._half_ended(k, rank)]
             found = {flow_node(k): "stands" for k in standing if self._stands(k)}
             if standing and not found:
                 return {}  # it moves
             return found or {Node("gpu", (rank,)): "all its flows have ended and the operation has not"}
-        missing = [
-            q
-            for q in self._members(op)
-            if q != rank and not snapshot.enqueued(q, op) and (q, op) not in snapshot.finished
-        ]
-        if missing:
-            return {rank_node(q): "has not entered" for q in missing}
+        return {meet_node(op): "is inside of it"}
+
+    def _of_meeting(self, op: OpKey) -> dict[Node, str]:
+        """Members that have not come, or whose kernel has not; else those whose flows decide."""
+        snapshot = self.snapshot
+        found: dict[Node, str] = {}
+        for q in self._members(op):
+            if (q, op) in snapshot.finished:
+                continue
+            if not snapshot.enqueued(q, op):
+                found[rank_node(q)] = "has not entered"
+            elif self._started(q, op) is False:
+                found[op_node(q, op)] = "has enqueued it, its kernel has not started"
+        if found:
+            return found
         # Flows of ranks on other hosts decide; without any, all are inside and nothing completes.
-        inside = {op_node(k.src, op): "is inside of it" for k in snapshot.of_op.get(op, ()) if k.src != rank}
+        inside = {op_node(r, op): "is inside of it" for k in snapshot.of_op.get(op, ()) for r in (k.src, k.dst)}
         return inside or {Node("nvlink", (op.comm,)): "all are inside, nothing completes"}
 
     def _members(self, op: OpKey) -> tuple[int, ...]:
@@ -391,12 +381,31 @@ class FlowGraph:
         return waiting or {Node("gpu", (rank,)): why}
 
 
-def _reaching(component: Iterable[Node], back: Mapping[Node, Iterable[Node]]) -> set[Node]:
-    seen = set(component)
-    queue = deque(seen)
+def _reaching(
+    component: Iterable[Node], back: Mapping[Node, Sequence[Edge]]
+) -> tuple[dict[Node, Edge], dict[Node, int]]:
+    """Return the first edge of a shortest way to the component from every node that has one, and its length."""
+    depth = dict.fromkeys(sorted(component), 0)
+    steps: dict[Node, Edge] = {}
+    queue = deque(depth)
     while queue:
-        for node in back.get(queue.popleft(), ()):
-            if node not in seen:
-                seen.add(node)
-                queue.append(node)
-    return seen
+        here = queue.popleft()
+        for edge in back.get(here, ()):
+            if edge.src not in depth:
+                depth[edge.src] = depth[here] + 1
+                steps[edge.src] = edge
+                queue.append(edge.src)
+    return steps, depth
+
+
+def _path(steps: Mapping[Node, Edge], depth: Mapping[Node, int], goal: set[Node]) -> tuple[Edge, ...]:
+    """Return the longest of the shortest ways from a blocked rank: it shows the whole chain."""
+    ranks = [n for n in depth if n.kind == "rank" and n not in goal]
+    if not ranks:
+        return ()
+    node = min(ranks, key=lambda n: (-depth[n], n.key))
+    path: list[Edge] = []
+    while node not in goal:
+        path.append(steps[node])
+        node = steps[node].dst
+    return tuple(path)

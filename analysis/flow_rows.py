@@ -1,0 +1,449 @@
+"""From rows to the snapshot: what was open, how far each flow half was, and who was heard of, at one moment.
+
+Only the last rows of operations that were open then become objects; the millions before them are filtered where they
+lie. "Last" is told by each rank's own clock, against its own newest row, so that a host's clock changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import polars as pl
+
+from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_MS, NS_PER_S, FlowLimits
+from mycroft.analysis.facts import Frames
+from mycroft.analysis.flow import FlowKey, Half, OpenOp, OpKey, Snapshot
+from mycroft.analysis.host_clocks import clock_offsets
+
+RING_DUMPS: Final = """
+SELECT rank, coalesce(has_timing, FALSE) AS kernels, lib_version
+FROM rank_dumps
+WHERE kind = 'ring'
+ORDER BY rank
+"""
+# Times are read with the slack of the clocks and put right afterwards.
+BEATS: Final = """
+SELECT rank, epoch_ns(ts) AS ts, epoch_ns(sampler_ts) AS sampler, epoch_ns(last_progress_ts) AS progress, pid_alive,
+       n_open
+FROM heartbeat
+WHERE ts < make_timestamp_ns($1) AND ts >= make_timestamp_ns($2)
+ORDER BY rank, ts
+"""
+NEWEST: Final = "SELECT max(epoch_ns(sampler_ts)) AS newest FROM heartbeat"
+# NCCL's numbers of sends differ between ranks; those of a pair do not.
+OPEN_OPS: Final = """
+SELECT rank, comm_id AS comm, CAST(op_seq AS BIGINT) AS seq, CAST(pair_seq AS BIGINT) AS pair,
+       CAST(op_kind AS VARCHAR) AS kind, coalesce(is_p2p, FALSE) AS p2p, peer, epoch_ns(enq_ts) AS enq,
+       epoch_ns(kstart_ts) AS kstart, algo, proto, CAST(state AS VARCHAR) AS state,
+       CASE WHEN state NOT IN ('scheduled', 'started', 'aborted') OR dur_ns IS NOT NULL
+            THEN epoch_ns(start_ts) + coalesce(dur_ns, 0) END AS end_ns
+FROM coll_ops
+WHERE rank IN (SELECT rank FROM rank_dumps WHERE kind = 'ring') AND op_seq IS NOT NULL
+    AND NOT coalesce(retired, FALSE) AND (enq_ts IS NULL OR enq_ts < make_timestamp_ns($1))
+    AND (
+        (dur_ns IS NULL AND state IN ('scheduled', 'started', 'aborted'))
+        OR epoch_ns(start_ts) + coalesce(dur_ns, 0) > $2
+    )
+ORDER BY rank, comm_id, record_id
+"""
+# Operations of communicators that somebody is inside of, which others have behind them.
+FINISHED: Final = """
+WITH wanted AS (SELECT unnest($1) AS comm, unnest($2) AS seq)
+SELECT c.rank, c.comm_id AS comm, CAST(c.op_seq AS BIGINT) AS seq, CAST(c.pair_seq AS BIGINT) AS pair,
+       CAST(c.op_kind AS VARCHAR) AS kind, c.peer, epoch_ns(c.start_ts) + coalesce(c.dur_ns, 0) AS end_ns
+FROM coll_ops c
+SEMI JOIN wanted w ON c.comm_id = w.comm AND coalesce(CAST(c.pair_seq AS BIGINT), CAST(c.op_seq AS BIGINT)) = w.seq
+WHERE state NOT IN ('scheduled', 'started', 'aborted') OR state IS NULL OR dur_ns IS NOT NULL OR retired
+ORDER BY ALL
+"""
+REACHED: Final = """
+WITH clock AS (SELECT unnest($2) AS rank, unnest($3) AS ahead), calls AS (
+    SELECT comm_id AS comm, rank, CAST(op_seq AS BIGINT) AS last, enq_ts AS ts
+    FROM coll_ops
+    WHERE NOT coalesce(is_p2p, FALSE) AND op_kind NOT IN ('send', 'recv')
+    UNION ALL
+    SELECT comm_id AS comm, rank, last_enqueued AS last, ts
+    FROM group_status
+    WHERE last_enqueued IS NOT NULL
+)
+SELECT c.comm, c.rank, max(c.last) AS last
+FROM calls c LEFT JOIN clock k USING (rank)
+WHERE c.comm IN (SELECT unnest($1)) AND (c.ts IS NULL OR epoch_ns(c.ts) - coalesce(k.ahead, 0) <= $4)
+GROUP BY ALL
+ORDER BY ALL
+"""
+STATES: Final = """
+SELECT rank, comm_id AS comm, CAST(op_seq AS BIGINT) AS seq, op_kind IN ('send', 'recv') AS p2p,
+       coalesce(channel, 0) AS channel, dir = 'send' AS send, peer, epoch_ns(ts) AS ts, chunks_total AS total, posted,
+       ready, moved, done, coalesce(idle_ms, 0) AS idle_ms
+FROM flow_state
+WHERE peer IS NOT NULL AND ts < make_timestamp_ns($1) AND ts >= make_timestamp_ns($2)
+"""
+# Ranks without rows in the window are asked again for all they have.
+STATES_OF: Final = STATES.rstrip() + " AND rank IN (SELECT unnest($3))\n"
+ENDED: Final = """
+WITH wanted AS (SELECT unnest($1) AS comm, unnest($2) AS seq)
+SELECT rank, comm_id AS comm, CAST(op_seq AS BIGINT) AS seq, op_kind IN ('send', 'recv') AS p2p,
+       coalesce(channel, 0) AS channel, dir = 'send' AS send, peer, max(slices) AS slices,
+       max(epoch_ns(end_ts)) AS end_ns
+FROM flow_ops f
+SEMI JOIN wanted w ON f.comm_id = w.comm AND CAST(f.op_seq AS BIGINT) = w.seq
+WHERE peer IS NOT NULL AND end_ts < make_timestamp_ns($3)
+GROUP BY ALL
+"""
+LISTED: Final = "SELECT comm_id AS comm, rank FROM members ORDER BY comm_id, rank"
+SIDE_SENDERS: Final = """
+SELECT DISTINCT s.rank
+FROM coll_ops s JOIN coll_ops o ON o.rank = s.rank AND o.enq_ts > s.enq_ts AND o.op_kind <> 'recv'
+    AND epoch_ns(o.enq_ts) < epoch_ns(s.start_ts) + s.dur_ns
+WHERE s.rank IN (SELECT unnest($1)) AND s.op_kind = 'send' AND s.dur_ns > 1000000
+    AND s.enq_ts >= make_timestamp_ns($2) AND o.enq_ts >= make_timestamp_ns($2)
+    AND s.enq_ts < make_timestamp_ns($3) AND o.enq_ts < make_timestamp_ns($3)
+"""
+TREE_ENDS_OF: Final = """
+SELECT s.rank, s.comm_id AS comm, s.channel, s.peer,
+       sum(sign(epoch_ns(r.end_ts) - epoch_ns(s.end_ts))) AS votes
+FROM flow_ops s
+JOIN flow_ops r
+    ON r.rank = s.rank AND r.comm_id = s.comm_id AND r.op_seq = s.op_seq AND r.channel = s.channel AND r.peer = s.peer
+JOIN coll_ops o
+    ON o.rank = s.rank AND o.comm_id = s.comm_id AND o.op_seq = s.op_seq AND o.algo = 'TREE' AND o.state = 'completed'
+WHERE s.dir = 'send' AND r.dir = 'recv' AND s.comm_id IN (SELECT unnest($1))
+GROUP BY ALL
+ORDER BY ALL
+"""
+_RAW_STEPS: Final = "NCCL profiler ABI v1"
+_FOREVER: Final = 1 << 62
+# How far back heartbeats are looked at for pauses and gaps.
+BEATS_BACK_NS: Final = 600 * NS_PER_S
+SENDS_BACK_NS: Final = 30 * NS_PER_S
+# State rows are read from this long before the moment; ranks without any are asked for older ones.
+STATES_BACK_NS: Final = 2_500 * NS_PER_MS
+# No gap between heartbeats that a rank came back from makes a live one of one that has been silent for longer.
+LONGEST_GAP_NS: Final = 6 * NS_PER_S
+_HALF: Final = ["rank", "comm", "seq", "p2p", "channel", "send", "peer"]
+
+
+def read_snapshot(store: Frames, limits: FlowLimits = FLOW_DEFAULTS, *, at: int | None = None) -> Snapshot | None:
+    """Return how things stood at `at` (ns UTC; None: at the end), None where no tracer left anything.
+
+    Ranks without a trace are absent from it. Nothing that happened later is in it, but for what clocks are off by.
+    """
+    rings = store.frame(RING_DUMPS)
+    if rings.is_empty():
+        return None
+    return _Reading(store, limits, rings, at).snapshot()
+
+
+class _Reading:
+    def __init__(self, store: Frames, limits: FlowLimits, rings: pl.DataFrame, at: int | None) -> None:
+        self.store = store
+        self.limits = limits
+        self.kernels = {int(r): bool(k) for r, k in rings.select("rank", "kernels").iter_rows()}
+        self.raw_steps = any(str(v) == _RAW_STEPS for v in rings["lib_version"])
+        self.at = at
+        self.offsets = clock_offsets(store, at=at)
+        self.slack = max((abs(v) for v in self.offsets.values()), default=0)
+        self.clock = pl.DataFrame(
+            {"rank": list(self.offsets), "offset": list(self.offsets.values())},
+            schema={"rank": pl.UInt32, "offset": pl.Int64},
+        )
+
+    @property
+    def until(self) -> int:
+        """Upper bound of times as written."""
+        return _FOREVER if self.at is None else self.at + self.slack + 1
+
+    def _corrected(self, frame: pl.DataFrame, *times: str, by: str | None = None) -> pl.DataFrame:
+        """Put times right; `by`: leave out rows whose time is after the moment."""
+        shifted = frame.join(self.clock, on="rank", how="left", maintain_order="left").with_columns(
+            (pl.col(name) - pl.col("offset").fill_null(0)).alias(name) for name in times
+        )
+        if by is not None and self.at is not None:
+            shifted = shifted.filter(pl.col(by).is_null() | (pl.col(by) <= self.at))
+        return shifted.drop("offset")
+
+    def snapshot(self) -> Snapshot:
+        """Read everything."""
+        beats = self._beats()
+        ops = self._ops()
+        open_ops, algo = self._open(ops.filter(pl.col("end").is_null()))
+        comms = sorted({o.key.comm for found in open_ops.values() for o in found})
+        numbers = sorted({(o.key.comm, o.key.seq) for found in open_ops.values() for o in found})
+        finished = self._finished(numbers)
+        reached = self._reached(open_ops, comms)
+        states = self._states(beats)
+        newest = states.group_by("rank").agg(pl.col("ts").max()) if states.height else None
+        heard, silent, at_ns, loss = self._heard(beats, newest, ops)
+        send, recv = self._halves(states, open_ops, finished)
+        self._add_unnamed(open_ops, send, recv, heard)
+        progress = self._progress(beats, ops, send, recv)
+        members: dict[int, list[int]] = defaultdict(list)
+        for comm, rank in self.store.frame(LISTED).iter_rows():
+            members[int(comm)].append(int(rank))
+        last = {int(r["rank"]): r for r in beats.group_by("rank", maintain_order=True).last().to_dicts()}
+        return Snapshot(
+            at_ns=at_ns,
+            ranks=tuple(sorted(self.kernels)),
+            silent=silent,
+            progress=progress,
+            heard=heard,
+            open={r: tuple(_first_of_each(o)) for r, o in open_ops.items()},
+            members={c: tuple(m) for c, m in members.items()},
+            reached=reached,
+            finished=finished,
+            algo=algo,
+            send=send,
+            recv=recv,
+            parents=self._parents(algo),
+            raw_steps=self.raw_steps,
+            unnamed=frozenset(r for r, b in last.items() if (b["n_open"] or 0) > 0 and r not in open_ops),
+            side_senders=self._side_senders(open_ops),
+            pause_ns=self._pause(beats),
+            loss=loss,
+        )
+
+    # ---- signs of life ---------------------------------------------------------------
+
+    def _beats(self) -> pl.DataFrame:
+        newest = self.store.frame(NEWEST).item()
+        if newest is None:
+            return self.store.frame(BEATS, (0, 0))
+        end = self.at if self.at is not None else int(newest)
+        frame = self.store.frame(BEATS, (self.until, max(0, end - BEATS_BACK_NS - self.slack)))
+        return self._corrected(frame, "ts", "sampler", "progress", by="ts").sort("rank", "ts")
+
+    def _heard(
+        self, beats: pl.DataFrame, newest: pl.DataFrame | None, ops: pl.DataFrame
+    ) -> tuple[dict[int, int], dict[int, bool | None], int, float]:
+        """When each rank was heard of last, who has fallen silent (and whether its process exists), and the moment."""
+        last = beats.group_by("rank").agg(
+            pl.col("sampler").max(),
+            # What the machine says of the process now: rows in which `ts` is above `sampler`.
+            alive=pl.col("pid_alive").filter(pl.col("ts") > pl.col("sampler")).last(),
+        )
+        heard = {int(r): int(s) for r, s in last.select("rank", "sampler").iter_rows() if s is not None}
+        others = [
+            f for f in (newest, ops.group_by("rank").agg(ts=pl.max_horizontal("enq", "end").max())) if f is not None
+        ]
+        for frame in others:
+            for rank, ts in frame.select("rank", "ts").iter_rows():
+                if ts is not None and int(rank) in heard:
+                    heard[int(rank)] = max(heard[int(rank)], int(ts))
+        at_ns = self.at if self.at is not None else max(heard.values(), default=0)
+        gaps = (
+            beats.filter(pl.col("sampler") <= at_ns)
+            .select(gap=pl.col("sampler").diff().over("rank"))["gap"]
+            .drop_nulls()
+        )
+        usual = float(gaps.median() or NS_PER_S) if len(gaps) else float(NS_PER_S)  # pyright: ignore[reportArgumentType]
+        longest = min(int(gaps.max() or 0), LONGEST_GAP_NS) if len(gaps) else 0  # pyright: ignore[reportArgumentType]
+        expected = float((gaps / max(usual, 1.0)).round().sum() or 0.0)
+        loss = max(0.0, 1 - len(gaps) / expected) if expected else 0.0
+        # A gap that a rank came back from is no silence; rows do get lost.
+        limit = max(self.limits.silent_ns, longest + round(usual))
+        alive = {int(r): a for r, a in last.select("rank", "alive").iter_rows()}
+        silent = {r: alive.get(r) for r, ts in heard.items() if at_ns - ts > limit}
+        return heard, silent, at_ns, round(loss, 3)
+
+    def _pause(self, beats: pl.DataFrame) -> int:
+        """Longest time in which the middle rank made no progress and then did."""
+        moved = beats.filter(pl.col("progress").is_not_null()).select(
+            "rank", gap=pl.col("progress").diff().over("rank")
+        )
+        longest = moved.group_by("rank").agg(pl.col("gap").max())["gap"].drop_nulls()
+        return int(longest.median() or 0) if len(longest) else 0  # pyright: ignore[reportArgumentType]
+
+    def _progress(
+        self, beats: pl.DataFrame, ops: pl.DataFrame, send: Mapping[FlowKey, Half], recv: Mapping[FlowKey, Half]
+    ) -> dict[int, int]:
+        found: dict[int, int] = {}
+
+        def later(rank: int, ts: int | None) -> None:
+            if ts is not None and (self.at is None or ts <= self.at):
+                found[rank] = max(found.get(rank, ts), ts)
+
+        for rank, ts in beats.group_by("rank").agg(pl.col("progress").max()).iter_rows():
+            later(int(rank), ts)
+        for rank, enq, kstart, end in ops.group_by("rank").agg(pl.col("enq", "kstart", "end").max()).iter_rows():
+            for ts in (enq, kstart, end):
+                later(int(rank), ts)
+        for side in (send, recv):
+            for half in side.values():
+                later(half.rank, half.ts - half.idle_ns)
+        return found
+
+    # ---- operations -------------------------------------------------------------------
+
+    def _ops(self) -> pl.DataFrame:
+        """Operations that were open then, and those that ended within a slack of it."""
+        ended_after = _FOREVER if self.at is None else self.at - self.slack
+        frame = self.store.frame(OPEN_OPS, (self.until, ended_after)).rename({"end_ns": "end"})
+        frame = self._corrected(frame, "enq", "kstart", "end", by="enq")
+        if self.at is None:
+            return frame
+        return frame.with_columns(
+            kstart=pl.when(pl.col("kstart") <= self.at).then(pl.col("kstart")),
+            end=pl.when(pl.col("end") <= self.at).then(pl.col("end")),
+        )
+
+    def _open(self, ops: pl.DataFrame) -> tuple[dict[int, list[OpenOp]], dict[OpKey, tuple[str, str, str]]]:
+        found: dict[int, list[OpenOp]] = defaultdict(list)
+        algo: dict[OpKey, tuple[str, str, str]] = {}
+        for row in ops.iter_rows(named=True):
+            rank = int(row["rank"])
+            key = op_key(rank, row)
+            algo.setdefault(key, (str(row["kind"]), str(row["algo"] or ""), str(row["proto"] or "")))
+            started = row["kstart"] is not None if self.kernels.get(rank) else None
+            aborted = row["state"] == "aborted" and self.at is None
+            found[rank].append(OpenOp(rank, key, str(row["kind"]), row["enq"], started, aborted))
+        return dict(found), algo
+
+    def _finished(self, numbers: list[tuple[int, int]]) -> frozenset[tuple[int, OpKey]]:
+        if not numbers:
+            return frozenset()
+        frame = self.store.frame(FINISHED, ([c for c, _ in numbers], [s for _, s in numbers]))
+        frame = self._corrected(frame, "end_ns")
+        if self.at is not None:
+            frame = frame.filter(pl.col("end_ns") <= self.at)
+        return frozenset((int(row["rank"]), op_key(int(row["rank"]), row)) for row in frame.iter_rows(named=True))
+
+    def _reached(self, open_ops: Mapping[int, Iterable[OpenOp]], comms: list[int]) -> dict[tuple[int, int], int]:
+        if not comms:
+            return {}
+        ranks = sorted(self.offsets)
+        until = _FOREVER if self.at is None else self.at
+        frame = self.store.frame(REACHED, (comms, ranks, [self.offsets[r] for r in ranks], until))
+        found = {(int(c), int(r)): int(n) for c, r, n in frame.iter_rows()}
+        for rank, ops in open_ops.items():
+            for item in ops:
+                if not item.key.p2p:
+                    place = item.key.comm, rank
+                    found[place] = max(found.get(place, -1), item.key.seq)
+        return found
+
+    def _side_senders(self, open_ops: Mapping[int, list[OpenOp]]) -> frozenset[int]:
+        """Ranks that only have sends pending, of those that went on with other work during earlier sends."""
+        asked = [r for r, ops in open_ops.items() if all(o.key.p2p and o.key.src == r for o in ops)]
+        if not asked:
+            return frozenset()
+        first = max((o.enq or 0 for r in asked for o in open_ops[r]), default=0) - SENDS_BACK_NS
+        frame = self.store.frame(SIDE_SENDERS, (asked, max(0, first - self.slack), self.until))
+        return frozenset(int(r) for r in frame["rank"])
+
+    def _parents(self, algo: Mapping[OpKey, tuple[str, str, str]]) -> dict[tuple[int, int, int, int], bool]:
+        comms = sorted({op.comm for op, (_, name, _) in algo.items() if name == "TREE"})
+        found: dict[tuple[int, int, int, int], bool] = {}
+        if comms:
+            for row in self.store.frame(TREE_ENDS_OF, (comms,)).to_dicts():
+                if row["votes"]:
+                    found[int(row["comm"]), int(row["channel"]), int(row["rank"]), int(row["peer"])] = row["votes"] > 0
+        return found
+
+    # ---- flows --------------------------------------------------------------------------
+
+    def _states(self, beats: pl.DataFrame) -> pl.DataFrame:
+        """The last row of each half that was fresh when its rank was sampled last."""
+        end = self.at
+        if end is None:
+            newest = beats["sampler"].max() if beats.height else None
+            end = int(newest) if newest is not None else _FOREVER  # pyright: ignore[reportArgumentType]
+        first = max(0, end - STATES_BACK_NS - self.slack) if end != _FOREVER else 0
+        frame = self.store.frame(STATES, (self.until, first))
+        lacking = sorted(set(self.kernels) - set(frame["rank"].unique().to_list()))
+        if lacking and first:
+            frame = pl.concat([frame, self.store.frame(STATES_OF, (first, 0, lacking))])
+        frame = self._corrected(frame, "ts", by="ts")
+        newest_of = frame.select("rank", newest=pl.col("ts").max().over("rank"))["newest"]
+        frame = frame.filter(newest_of - pl.col("ts") <= self.limits.state_window_ns)
+        return frame.sort("ts").unique(_HALF, keep="last", maintain_order=True)
+
+    def _halves(
+        self,
+        states: pl.DataFrame,
+        open_ops: Mapping[int, list[OpenOp]],
+        finished: frozenset[tuple[int, OpKey]],
+    ) -> tuple[dict[FlowKey, Half], dict[FlowKey, Half]]:
+        send: dict[FlowKey, Half] = {}
+        recv: dict[FlowKey, Half] = {}
+        if states.is_empty():
+            return send, recv
+        ended = self._ended(states)
+        states = states.join(ended, on=_HALF, how="left").sort(_HALF)
+        opened = {(o.rank, o.key) for ops in open_ops.values() for o in ops}
+        for row in states.iter_rows(named=True):
+            rank, peer, sends = int(row["rank"]), int(row["peer"]), bool(row["send"])
+            src, dst = (rank, peer) if sends else (peer, rank)
+            op = OpKey(row["comm"], row["seq"], src, dst) if row["p2p"] else OpKey(row["comm"], row["seq"])
+            if (rank, op) in finished:
+                continue
+            total = int(row["total"])
+            over = row["slices"] is not None and int(row["slices"]) >= total
+            if over and (rank, op) not in opened:
+                continue
+            half = Half(
+                rank=rank,
+                total=total,
+                posted=total if over else int(row["posted"]),
+                ready=total if over else int(row["ready"]),
+                moved=total if over else int(row["moved"]),
+                done=total if over else int(row["done"]),
+                idle_ns=int(row["idle_ms"]) * NS_PER_MS,
+                ts=int(row["ts"]),
+                ended=over,
+            )
+            (send if sends else recv)[FlowKey(op, int(row["channel"]), src, dst)] = half
+        return send, recv
+
+    def _ended(self, states: pl.DataFrame) -> pl.DataFrame:
+        keys = states.select("comm", "seq").unique().sort("comm", "seq")
+        frame = self.store.frame(ENDED, (keys["comm"].to_list(), keys["seq"].to_list(), self.until))
+        return self._corrected(frame, "end_ns", by="end_ns").drop("end_ns")
+
+    def _add_unnamed(
+        self,
+        open_ops: dict[int, list[OpenOp]],
+        send: Mapping[FlowKey, Half],
+        recv: Mapping[FlowKey, Half],
+        heard: Mapping[int, int],
+    ) -> None:
+        """A flow in flight shows an operation whose own row was lost."""
+        known = {(o.rank, o.key) for ops in open_ops.values() for o in ops}
+        for side in (send, recv):
+            for key, half in side.items():
+                if (half.rank, key.op) in known or half.ended:
+                    continue
+                # It ended a moment ago, and that row is not here yet.
+                if heard.get(half.rank, half.ts) - half.ts > self.limits.state_window_ns:
+                    continue
+                known.add((half.rank, key.op))
+                kind = ("send" if key.src == half.rank else "recv") if key.op.p2p else ""
+                open_ops.setdefault(half.rank, []).append(OpenOp(half.rank, key.op, kind, None, None))
+
+
+def op_key(rank: int, row: Mapping[str, Any]) -> OpKey:
+    """Return the key that both sides of an operation share."""
+    comm = int(row["comm"])
+    if row["kind"] not in ("send", "recv") or row["peer"] is None:
+        return OpKey(comm, int(row["seq"]))
+    peer = int(row["peer"])
+    number = row.get("pair", row["seq"])
+    src, dst = (rank, peer) if row["kind"] == "send" else (peer, rank)
+    return OpKey(comm, int(number if number is not None else row["seq"]), src, dst)
+
+
+def _first_of_each(ops: Iterable[OpenOp]) -> list[OpenOp]:
+    """Keep the oldest open collective of each communicator and every send/recv: what is behind it waits for it."""
+    oldest: dict[int, OpenOp] = {}
+    pairs: list[OpenOp] = []
+    for item in ops:
+        if item.key.p2p:
+            pairs.append(item)
+        elif item.key.comm not in oldest or item.key.seq < oldest[item.key.comm].key.seq:
+            oldest[item.key.comm] = item
+    kept = sorted([*oldest.values(), *pairs], key=lambda o: (o.key, o.kind))
+    # A send that nobody receives yet does not hold its rank up while the rank is inside of something else.
+    waiting = [o for o in kept if not (o.key.p2p and o.key.src == o.rank)]
+    return waiting or kept
