@@ -29,6 +29,7 @@ LOCAL: Final = re.compile(
     r"permission denied|too many open files|no space left|read-only file system|no such file",
     re.IGNORECASE,
 )
+ADDRESS: Final = re.compile(r"address already in use|EADDRINUSE|EADDRNOTAVAIL|cannot assign requested", re.IGNORECASE)
 # What a communication library prints when the sizes of two ends disagree: the printing process is the receiver.
 SIZE_COMPLAINT: Final = re.compile(
     r"received data size doesn't match|enforce fail .*preamble|mismatch in your code", re.I
@@ -214,6 +215,10 @@ def _endings(facts: Facts, rank: int, life: Life) -> list[Claim]:
                 detail=what,
             )
         )
+        if ADDRESS.search(f"{life.own_error.name} {life.own_error.text}"):
+            text = f"rank {rank} could not listen on its address, which another process holds"
+            refs = (_ref(text, life.own_error),)
+            claims.append(Claim("logs", "address_in_use", (rank,), "strong", text, refs, life.own_error.ts))
     if life.ended_well:
         event = life.finished or life.exit
         text = f"rank {rank} finished normally"

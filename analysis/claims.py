@@ -33,6 +33,7 @@ KINDS: Final[dict[str, str]] = {
     "exited": "ended with an exit code of its own",
     "finished": "finished normally while others wait",
     "silent": "stopped writing without a last word",
+    "node_failed": "its node is gone, says the launcher",
     "closed_by": "its peers saw its connection close",
     "stopped": "is alive and does not run",
     "in_dataloader": "is in its data loader",
@@ -60,6 +61,8 @@ KINDS: Final[dict[str, str]] = {
     # start-up
     "wrong_interface": "offers an address that the others cannot reach",
     "unreachable": "cannot be reached by the others",
+    "never_joined": "is not among those that joined at start-up",
+    "address_in_use": "could not listen on its own address",
     "other_environment": "has other settings than the other hosts",
     "right_interface": "has an interface in the subnet of the others",
     # NCCL RAS

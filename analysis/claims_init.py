@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from mycroft.analysis.claims import Claim, Suspicion
@@ -18,6 +18,8 @@ from mycroft.analysis.machine import Machine, Row, some
 # Interfaces and addresses that no other host can reach.
 _LOCAL_INTERFACE: Final = re.compile(r"^(?:docker|br-|virbr|veth|lo$|lo:|cni|flannel|podman|lxc|tunl|kube)")
 _LOCAL_ADDRESS: Final = re.compile(r"^(?:127\.|169\.254\.|::1|fe80)")
+
+_MOST_CLIENTS: Final = 100_000
 
 
 def subnet(address: str) -> str:
@@ -44,6 +46,24 @@ def suspicions(machine: Machine) -> list[Suspicion]:
         return [_suspicion(machine, chosen[0], offers, refused, certain=chosen[0] in odd | _local(offers))]
     if not chosen and len(odd) == 1 and refused:
         return [_suspicion(machine, next(iter(odd)), offers, refused, certain=False)]
+    return []
+
+
+def missing_clients(machine: Machine, seen: Collection[int]) -> list[Suspicion]:
+    """Return the ranks that never joined the store: those without a line, where just as many have one as joined."""
+    for row in machine.of("join_timeout"):
+        joined = re.match(r"^(\d{1,7})/(\d{1,7}) clients joined", row.name)
+        if joined is None or int(joined[2]) > _MOST_CLIENTS:
+            continue
+        missing = tuple(sorted(set(range(int(joined[2]))) - set(seen)))
+        if len(seen) != int(joined[1]) or not missing:
+            continue
+        text = f"{joined[1]} of {joined[2]} clients joined ({joined[1]}/{joined[2]}): no line is of rank "
+        text += some([str(r) for r in missing], 16)
+        claim = Claim("torch_log", "never_joined", missing, "strong", text, (row.ref(text, "torch_log"),), row.ts)
+        doubts = (("medium", "that they have no line may be the collection's doing"),)
+        waiting = tuple(sorted(set(seen)))
+        return [Suspicion("", missing, (claim,), waiting=waiting, since=row.ts, doubts=doubts)]
     return []
 
 

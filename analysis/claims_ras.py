@@ -172,6 +172,11 @@ def _dead(machine: Machine) -> list[Suspicion]:
     ]
 
 
+def dead(machine: Machine) -> list[Claim]:
+    """Return the claims on ranks that RAS holds for dead, for suspicions that other rules make."""
+    return [c for s in _dead(machine) for c in s.claims if c.kind == "killed_by_ras"]
+
+
 def unlisted(machine: Machine) -> list[str]:
     """Return what a verbose query would decide: communicators whose lower group is not listed."""
     found: list[str] = []

@@ -34,9 +34,12 @@ CLASSES: Final[tuple[ClassRule, ...]] = (
     # How a process ended.
     ClassRule("no memory", ("out_of_memory",), "out_of_memory", "process", "crash"),
     ClassRule("ended by a signal", ("killed",), "process_died", "process", "crash"),
+    ClassRule("its address is taken", ("exception",), "init_timeout", "config", "crash", also=("address_in_use",)),
     ClassRule("its own exception", ("exception",), "exception", "code", "crash"),
     ClassRule("dead by NCCL's own account", ("killed_by_ras",), "process_died", "process", "crash"),
+    ClassRule("its node is gone", ("node_failed",), "process_died", "host", "crash"),
     # Links and start-up.
+    ClassRule("did not join at start-up", ("never_joined",), "init_timeout", "process"),
     ClassRule("an address nobody can reach", ("wrong_interface",), "misconfigured_interface", "config"),
     ClassRule("a host nobody can reach at start-up", ("unreachable",), "init_timeout", "process"),
     ClassRule("its port lost the link", ("link_down", "at_all_ends"), "link_fault", "nic"),
@@ -61,6 +64,7 @@ CLASSES: Final[tuple[ClassRule, ...]] = (
     ClassRule("no dump, nothing else known", ("no_dump",), "absent", "unknown"),
     ClassRule("in its own code", ("in_code",), "absent", "process"),
     ClassRule("does not answer", ("unresponsive",), "process_stopped", "process"),
+    ClassRule("its connections closed", ("closed_by",), "process_died", "process", "crash", unless=("absent",)),
     ClassRule("did not come", ("absent", "behind"), "absent", "process"),
     # Slowness: a measured lateness with its reason, then without.
     ClassRule("late, and its GPU throttles", ("late",), "slow_gpu", "gpu", "slow", also=("throttled",)),

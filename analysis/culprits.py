@@ -71,6 +71,9 @@ def _apply(case: Case, rules: Sequence[tuple[str, Rule]]) -> list[Suspicion]:
         named = {r for s in suspicions for r in s.ranks}
         own = name in INDEPENDENT
         fresh = [s for s in found if (not set(s.ranks) <= named if s.ranks else own or not suspicions)]
+        # Ranks that merely print nothing are explained by the one among them, or its host, that something accuses.
+        blamed = named | {r for s in suspicions for host in s.hosts for r in case.machine.ranks_on(host)}
+        fresh = [s for s in fresh if not (machine_rules.only_silent(s) and blamed & set(s.ranks))]
         suspicions += [machine_rules.enrich(case, replace(s, rule=name)) for s in fresh]
         left -= explained
     return suspicions
@@ -103,9 +106,11 @@ def _who_works(case: Case, item: Suspicion) -> Suspicion:
 RULES: Final[tuple[tuple[str, Rule], ...]] = (
     ("mismatch", mismatched),
     ("gpu_fault", machine_rules.gpu_fault),
+    ("reports", machine_rules.reports),
     ("ended", ended),
     ("transport", machine_rules.transport),
     ("start_up", machine_rules.start_up),
+    ("gone", machine_rules.gone),
     ("watchdog", machine_rules.watchdog),
     ("ras", machine_rules.ras),
     ("device_behind", device_behind),

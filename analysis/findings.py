@@ -182,13 +182,13 @@ def _summary(case: Case, s: Suspicion, rule: ClassRule) -> str:
     detail = s.first(
         "odd_type", "odd_size", "odd_dtype", "swapped", "left_path", "alone", "in_evaluation", "finished",
         "exception", "odd_place", "gpu_fault", "throttled", "slow_clock", "narrow_link", "congested", "link_down",
-        "wrong_interface", "unreachable", "at_all_ends", "slow_host", "slow_path", "wrong_results", "late",
-        "late_input", "slow_operations", "slow_transfer",
+        "wrong_interface", "never_joined", "unreachable", "at_all_ends", "slow_host", "slow_path", "wrong_results",
+        "late", "late_input", "slow_operations", "slow_transfer",
     )  # fmt: skip
     told = ""
     if detail is not None:
         told = detail.refs[0].claim if detail.refs and detail.kind.startswith("odd_") else detail.text
-    died = s.first("killed", "silent", "stopped")
+    died = s.first("node_failed", "killed", "silent", "stopped", "closed_by")
     template = SUMMARIES.get(rule.category, SUMMARIES["unknown"])
     if rule.status == "slow" and rule.category == "dataloader":
         template = SLOW_INPUT

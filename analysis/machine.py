@@ -46,6 +46,9 @@ KINDS: Final = (
     "phase",
     "exception",
     "cuda_error",
+    "desync_report",
+    "fingerprint_mismatch",
+    "fr_analysis",
 )
 ROWS: Final = """
 SELECT
@@ -67,6 +70,7 @@ SELECT
     CAST(e.bytes AS BIGINT) AS bytes,
     CAST(e.in_numel AS BIGINT) AS in_numel,
     CAST(e.out_numel AS BIGINT) AS out_numel,
+    e.dtype,
     e.last_enqueued,
     e.last_completed,
     e.dur_ms,
@@ -185,6 +189,7 @@ class Row:
     bytes: int | None
     in_numel: int | None
     out_numel: int | None
+    dtype: str
     last_enqueued: int | None
     last_completed: int | None
     dur_ms: float | None
@@ -289,6 +294,7 @@ def _row(raw: Mapping[str, Any]) -> Row:
         bytes=raw["bytes"],
         in_numel=raw["in_numel"],
         out_numel=raw["out_numel"],
+        dtype=raw["dtype"] or "",
         last_enqueued=raw["last_enqueued"],
         last_completed=raw["last_completed"],
         dur_ms=raw["dur_ms"],

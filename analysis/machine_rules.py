@@ -17,8 +17,10 @@ from mycroft.analysis import (
     claims_device,
     claims_host,
     claims_init,
+    claims_peers,
     claims_perf,
     claims_ras,
+    claims_reports,
     claims_transport,
     claims_watchdog,
 )
@@ -42,7 +44,10 @@ _REASONS: Final = (
     "out_of_memory",
     "finished",
     "gpu_fault",
+    "killed_by_ras",
 )
+# Claims that say how a process ended.
+_ENDED: Final = ("killed", "out_of_memory", "exception", "gpu_fault")
 _SYMPTOMS: Final = ("connection_closed", "ib_error", "cuda_error", "exception", "connect_failed")
 
 
@@ -92,7 +97,7 @@ def transport(case: Case, left: set[int]) -> Explained:
     if not in_trouble(case):
         return [], set()
     found = claims_transport.suspicions(case.machine, case.since)
-    ended = any(c.kind in ("killed", "out_of_memory", "exception", "gpu_fault") for c in case.signs)
+    ended = any(c.kind in _ENDED for c in case.signs)
     if ended:
         # A peer that died breaks its connections too: only a port's own words stand against that.
         found = [s for s in found if any(c.kind == "link_down" for c in s.claims) and not s.doubts]
@@ -103,7 +108,26 @@ def start_up(case: Case, left: set[int]) -> Explained:
     """The job never came up: an address that nobody can reach."""
     if case.facts.dumps or case.graph.waiting:
         return [], set()
-    return claims_init.suspicions(case.machine), set()
+    return claims_init.suspicions(case.machine) or claims_init.missing_clients(case.machine, case.lives), set()
+
+
+def reports(case: Case, left: set[int]) -> Explained:
+    """No dump, but the program itself compared its ranks and says who differs or did not join."""
+    if case.graph.waiting or case.facts.dumps:
+        return [], set()
+    found = claims_reports.suspicions(case.machine)
+    return [
+        replace(s, claims=(*s.claims, *case.place_claims(s.ranks), *case.life_signs(s.ranks))) for s in found
+    ], set()
+
+
+def gone(case: Case, left: set[int]) -> Explained:
+    """The launcher lost a node, or every closed connection leads to one host, and nothing says more of it."""
+    if case.graph.waiting or any(c.kind in _ENDED for c in case.signs) or not in_trouble(case):
+        return [], set()
+    if case.machine.of("ib_error") or any(life.ended_well for life in case.lives.values()):
+        return [], set()
+    return claims_peers.suspicions(case.machine), set()
 
 
 def watchdog(case: Case, left: set[int]) -> Explained:
@@ -113,14 +137,26 @@ def watchdog(case: Case, left: set[int]) -> Explained:
     found = claims_watchdog.suspicions(case.machine, case.facts)
     if not found and in_trouble(case):
         found = claims_calls.suspicions(case.machine)
+    dead = claims_ras.dead(case.machine)
     return [
-        _narrowed(replace(s, claims=(*s.claims, *case.place_claims(s.ranks), *case.life_signs(s.ranks)))) for s in found
+        _narrowed(
+            replace(
+                s,
+                claims=(
+                    *s.claims,
+                    *(c for c in dead if set(c.ranks) <= set(s.ranks)),
+                    *case.place_claims(s.ranks),
+                    *case.life_signs(s.ranks),
+                ),
+            )
+        )
+        for s in found
     ], set()
 
 
 def _narrowed(item: Suspicion) -> Suspicion:
     """Of several that print nothing, name those of which something says what they do instead."""
-    unproven = any(c.kind == "absent" and "prints nothing" in c.text for c in item.claims)
+    unproven = only_silent(item)
     reasons = {c.ranks[0] for c in item.claims if len(c.ranks) == 1 and c.kind in _REASONS}
     if not unproven or not reasons or not reasons < set(item.ranks):
         return item
@@ -128,6 +164,11 @@ def _narrowed(item: Suspicion) -> Suspicion:
     doubt = ("medium", f"rank {rest} prints nothing either, and nothing says what it does")
     kept = tuple(c for c in item.claims if len(c.ranks) != 1 or c.ranks[0] in reasons)
     return replace(item, ranks=tuple(sorted(reasons)), claims=kept, doubts=(*item.doubts, doubt))
+
+
+def only_silent(item: Suspicion) -> bool:
+    """Say whether all that is known of ranks is that no line of theirs speaks of the operation."""
+    return any(c.kind == "absent" and "prints nothing" in c.text for c in item.claims)
 
 
 def ras(case: Case, left: set[int]) -> Explained:

@@ -22,7 +22,7 @@ SUMMARIES: Final[dict[str, str]] = {
     "gpu_fault": "The GPU of {who} failed: {detail}; the others were left in {op}.",
     "link_fault": "The link of {device} on {who} failed: {detail}.",
     "misconfigured_interface": "{who} offers an address that the others cannot reach: {detail}.",
-    "init_timeout": "{who} could not be reached while the job started: {detail}.",
+    "init_timeout": "{who} did not join while the job started: {detail}.",
     "slow_gpu": "{who} is slow because its GPU is: {detail}.",
     "pcie_degraded": "{who} is slow behind a narrow PCIe link: {detail}.",
     "slow_nic": "{who} carries less than its peers: {detail}.",

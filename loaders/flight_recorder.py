@@ -38,6 +38,8 @@ _PICKLE: Final = re.compile(rb"\x80[\x02-\x05]")
 # A pickle of protocol 0 or 1 that names something to call starts like this; it is claimed in order to be refused.
 _PICKLED_GLOBAL: Final = re.compile(rb"[(\]}]*c[A-Za-z_][\w.]*\n[A-Za-z_][\w.]*\n")
 _JSON_KEYS: Final = (b'"pg_config"', b'"profiling_name"', b'"comm_lib_version"', b'"nccl_comm_state"')
+# A profiler's trace lists the groups too.
+_PROFILER_KEYS: Final = (b'"schemaVersion"', b'"deviceProperties"', b'"distributedInfo"', b'"traceEvents"')
 _RANK_LIST: Final = re.compile(r"\s*\[\s*(?:\d{1,10}\s*(?:,\s*\d{1,10}\s*)*)?\]\s*")
 # Recorders with device events; gloo and the hooks of later backends have none.
 _WITH_EVENTS: Final = frozenset({"nccl", "ncclx", "rccl", "xccl", "hccl", "mccl"})
@@ -96,7 +98,9 @@ class FlightRecorderLoader:
         if _PICKLE.match(head) or _PICKLED_GLOBAL.match(head):
             return True
         start = head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1]
-        return start in (b"{", b"[") and any(key in head for key in _JSON_KEYS)
+        if start not in (b"{", b"[") or any(key in head for key in _PROFILER_KEYS):
+            return False
+        return any(key in head for key in _JSON_KEYS)
 
     def load(self, files: Sequence[EvidenceFile], context: LoadContext) -> list[LoadReport]:
         """Read all dumps, decide which rank each is of, and hand over one dump per rank."""

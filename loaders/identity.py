@@ -29,6 +29,8 @@ from mycroft.loaders.comm_ranks import CommRanks, Names
 DEVICE_KINDS: Final = ("xid", "gpu_state", "pcie_error", "pcie_state")
 # Their ranks are not the job's, or they are about something that is no rank.
 _NOT_A_RANK: Final = ("bench_row", "ras_comm", "nic_counter", "nic_state", "unparsed")
+# What a table of pods says of one.
+_POD_KINDS: Final = ("pod_state", "oom_kill", "exit")
 _FACT_KINDS: Final = ("comm_init", "nccl_abort", "identity", "ras_member", "ras_comm", "pod_state")
 _IPV4: Final = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 _COLUMNS: Final = (
@@ -68,6 +70,10 @@ class _Joins:
     by_member: dict[tuple[str, int], int] = field(default_factory=lambda: dict[tuple[str, int], int]())
     host_of_file: dict[int, int] = field(default_factory=lambda: dict[int, int]())
     by_comm: dict[tuple[int, int], int] = field(default_factory=lambda: dict[tuple[int, int], int]())
+    by_pid_anywhere: dict[int, int] = field(default_factory=lambda: dict[int, int]())
+    """The same where no line ties any process to a host."""
+    by_pod: dict[str, int] = field(default_factory=lambda: dict[str, int]())
+    """Hosts that have one rank, by name: most are pods."""
     passed_on: dict[tuple[int, int], int] = field(default_factory=lambda: dict[tuple[int, int], int]())
     """(file, host that only passed its lines on) -> host that the file is of."""
 
@@ -80,6 +86,7 @@ class IdentityResolver:
         self._rows = 0
         self._told: list[pl.DataFrame] = []
         self._comm_names: dict[str, set[int]] = defaultdict(set)
+        self._unplaced: set[tuple[int, int]] = set()
         self._hosts_in: dict[int, set[int]] = defaultdict(set)
         self._joins = _Joins()
 
@@ -98,6 +105,10 @@ class IdentityResolver:
         if facts.height:
             self._facts.append(facts)
             self._rows += facts.height
+        if {"rank", "pid"} <= set(frame.columns):
+            for pid, rank in frame.filter(_no_host(frame)).select("pid", "rank").drop_nulls().unique().iter_rows():
+                if len(self._unplaced) < _MAX_FACTS:
+                    self._unplaced.add((pid, rank))
         if {"rank", "pid", "host_id"} <= set(frame.columns):
             said = frame.select("rank", "pid", "host_id").drop_nulls().unique()
             if said.height:
@@ -227,6 +238,14 @@ class IdentityResolver:
             for host_id in ids.get(host, ()):
                 joins.by_process[host_id, pid] = rank
         joins.by_pid = _single((pid, rank) for (_host, pid), rank in solved.items())
+        # Some prefixes give a process without its host: a number that is used once is known by that alone.
+        for pid, rank in _single(self._unplaced).items():
+            joins.by_pid.setdefault(pid, rank)
+            if len(solved) == 0:
+                joins.by_pid_anywhere[pid] = rank
+        on_host = {(hosts[i], rank) for (host, _pid), rank in solved.items() for i in ids.get(host, ())}
+        on_host |= {(host, rank) for rank, said in ranks.items() if isinstance(host := said.get("host"), str)}
+        joins.by_pod = _single(sorted(on_host))
         joins.by_device = _single(
             ((host_id, device), rank)
             for host, device, rank in machines.devices(members, facts, by_order)
@@ -278,8 +297,12 @@ class IdentityResolver:
             alone = _lookup(frame, ["pid"], {(pid,): rank for pid, rank in j.by_pid.items()})
             # With a host that is known not to have it, the number is another process.
             found.append(pl.select(pl.when(frame["host_id"].is_null()).then(alone)).to_series())
+            found.append(_lookup(frame, ["pid"], {(pid,): rank for pid, rank in j.by_pid_anywhere.items()}))
         if "local_rank" in have:
             found.append(_lookup(frame, ["host_id", "local_rank"], j.by_local))
+        if {"kind", "name"} <= have:
+            pod = _lookup(frame, ["name"], {(name,): rank for name, rank in j.by_pod.items()})
+            found.append(pl.select(pl.when(frame["kind"].is_in(_POD_KINDS)).then(pod)).to_series())
         if "device" in have and "kind" in have:
             device = _lookup(frame, ["host_id", "device"], j.by_device)
             found.append(pl.select(pl.when(frame["kind"].is_in(DEVICE_KINDS)).then(device)).to_series())
@@ -519,6 +542,10 @@ def _lookup(frame: pl.DataFrame, keys: Sequence[str], table: Mapping[tuple[Any, 
     known = pl.DataFrame(rows, schema=schema, orient="row")
     assert known.width == width + 1, "keys and table do not fit"
     return frame.select(keys).join(known, on=list(keys), how="left", maintain_order="left")["_found"]
+
+
+def _no_host(frame: pl.DataFrame) -> pl.Expr:
+    return pl.col("host_id").is_null() if "host_id" in frame.columns else pl.lit(value=True)
 
 
 def _hosts_of_files(files: Mapping[int, str], hosts: Sequence[str]) -> dict[int, int]:

@@ -229,6 +229,8 @@ class _Table(Reading):
         code = number_of(index) if index is not None else None
         shared["code"] = int(code) if code is not None else None
         uuid = row.get("uuid") or row.get("gpu_uuid")
+        if shared["code"] is not None and ":" in str(device) and scope.once(("gpu_index", device, shared["code"])):
+            self.say(scope, line, "identity", name="index", value=code, **shared)
         if uuid:
             self.say(scope, line, "identity", name="uuid", detail=uuid, **shared)
         for key, value in row.items():

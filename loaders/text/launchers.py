@@ -243,6 +243,30 @@ def _srun(scope: FileScope, line: Line, match: re.Match[str]) -> None:
         )
 
 
+def nodes_of(text: str) -> list[str]:
+    """Return the names of `a1,b[02-04,7]`, at most 1,024."""
+    found: list[str] = []
+    for part in re.findall(r"[^,\[]+(?:\[[^\]]*\])?", text):
+        stem, _, inner = part.rstrip("]").partition("[")
+        if not inner:
+            found.append(stem)
+            continue
+        for piece in inner.split(","):
+            first, _, last = piece.partition("-")
+            numbers = tasks_of(piece)
+            found += (
+                [f"{stem}{n:0{len(first)}d}" for n in numbers] if first.isdigit() and last != "" else [stem + piece]
+            )
+    return found[:_MAX_TASKS]
+
+
+def _node_failure(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    for node in nodes_of(match["nodes"]):
+        if scope.once(("node_failure", node)):
+            detail = match[0][:120]
+            said(scope, line, match.start(), "host_fault", name="node_failure", host=node, detail=detail, level="fatal")
+
+
 def _slurm_cancelled(scope: FileScope, line: Line, match: re.Match[str]) -> None:
     stamp = ISO.search(match["at"] or "")
     moment = moment_of(stamp) if stamp is not None else None
@@ -439,6 +463,15 @@ MATCHERS: Final[tuple[Matcher, ...]] = (
             r"|[A-Z][\w ]{3,40})"
         ),
         _srun,
+    ),
+    Matcher(
+        "node_failure",
+        FORMAT,
+        ("Node failure on ", "Node fail on "),
+        re.compile(
+            r"Node fail(?:ure)? on (?P<nodes>[\w.-]+(?:\[[\d,-]{1,200}\])?(?:,[\w.-]+(?:\[[\d,-]{1,200}\])?){0,64})"
+        ),
+        _node_failure,
     ),
     Matcher(
         "slurm_cancelled",

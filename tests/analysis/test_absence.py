@@ -75,7 +75,7 @@ def test_what_fails_on_its_own_machine_is_an_error_of_its_own(case_of: CaseOf, t
     trace = one_call()
     trace.event(1, "exception", name="torch.distributed.DistNetworkError", text=text)
     case = case_of(trace)
-    assert signs(case) == {("exception", 1)}
+    assert ("exception", 1) in signs(case)
     assert not case.is_victim(1)
 
 

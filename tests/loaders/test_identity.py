@@ -241,3 +241,31 @@ def test_the_order_of_files_changes_nothing(tmp_path: Path) -> None:
         with loaded(tmp_path / str(number), contents) as store:
             found.append(ranks(store))
     assert found[0] == found[1] == found[2]
+
+
+def test_a_process_without_its_host_is_known_where_its_number_is_used_once(tmp_path: Path) -> None:
+    ray = "".join(f"(TrainWorker pid={2200 + r}, ip=10.1.1.3) [rank{r}]: step 1 loss 2.0\n" for r in range(4))
+    kernel = "[Thu Apr  2 03:10:44 2026] Memory cgroup out of memory: Killed process 2202 (ray) total-vm:9kB\n"
+    with loaded(tmp_path, {"ray.log": ray, "dmesg.txt": kernel}) as store:
+        assert events(store, "oom_kill", "rank") == [(2,)]
+
+
+def test_the_state_of_a_pod_of_one_rank_is_that_rank_s(tmp_path: Path) -> None:
+    log = "".join(init(f"worker-{r}", 7, r, 3, BUS[0]) for r in range(3))
+    pods = (
+        "Name:             worker-1\nNode:             pool-7/10.0.0.7\n    Last State:     Terminated\n"
+        "      Reason:       OOMKilled\n      Exit Code:    137\n"
+    )
+    with loaded(tmp_path, {"nccl.log": log, "describe.txt": pods}) as store:
+        assert events(store, "oom_kill", "rank") == [(1,)]
+
+
+def test_a_collector_that_puts_its_own_name_before_every_line(tmp_path: Path) -> None:
+    text = "".join(
+        f"collector: {line}\n" for line in ("NIC statistics:", "     tx_prio3_pause: 5000", "     rx_prio3_pause: 7")
+    )
+    counters = {f"t{t}/n{h}.txt": text for t in range(2) for h in range(2)}
+    with loaded(tmp_path, {"nccl.log": WORLD, **counters}) as store:
+        sql = "SELECT DISTINCT f.path, h.name FROM events e JOIN hosts h USING (host_id) JOIN files f USING (file_id) WHERE e.kind = 'nic_counter'"
+        found = dict(store.frame(sql).rows())
+        assert {path.rpartition("/")[2]: host for path, host in found.items()} == {"n0.txt": "n0", "n1.txt": "n1"}

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from mycroft.loaders import LOADERS
 from mycroft.loaders.kineto import KinetoLoader, group_ranks, kernel_shape, phase_name, rank_of_name
 from tests.loaders.text.recorder import Recorder, evidence
 
@@ -100,6 +101,12 @@ def test_without_seq_operations_of_a_group_are_numbered_in_order_of_time(tmp_pat
     found = load(tmp_path, trace([kernel(2, 50, 1, **meta), kernel(1, 10, 1, **meta), kernel(3, 90, 1, **meta)]))
     ops = sorted(found.rows("coll_ops"), key=lambda op: op["start_ts"])
     assert [op["op_seq"] for op in ops] == [0, 1, 2]
+
+
+def test_a_trace_that_lists_groups_is_no_dump(tmp_path: Path):
+    info = {"distributedInfo": {"rank": 0, "pg_config": [{"pg_name": "0", "ranks": [0, 1]}]}, "traceEvents": []}
+    (file,) = evidence(tmp_path, {"h_1.1.pt.trace.json": json.dumps({"schemaVersion": 1, **info}).encode()})
+    assert next(loader.name for loader in LOADERS if loader.sniff(file)) == "kineto"
 
 
 def test_members_of_a_group_come_from_the_distributed_info(tmp_path: Path):

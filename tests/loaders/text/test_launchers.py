@@ -124,6 +124,13 @@ def test_slurm_tasks_are_listed_one_by_one(tmp_path: Path) -> None:
     assert all("rank" not in row for row in recorder.rows())
 
 
+def test_slurm_lists_the_nodes_that_failed(tmp_path: Path) -> None:
+    recorder = read(tmp_path, "srun: error: Node failure on gpu-12,gpu-[08-09,11]\n")
+    rows = recorder.rows(kind="host_fault")
+    assert {row["name"] for row in rows} == {"node_failure"}
+    assert [recorder.host_name(row) for row in rows] == ["gpu-12", "gpu-08", "gpu-09", "gpu-11"]
+
+
 def test_slurm_says_why_a_step_was_cancelled(tmp_path: Path) -> None:
     text = (
         "slurmstepd: error: Detected 1 oom_kill event in StepId=771204.0. Some of the step tasks have been OOM Killed.\n"

@@ -1,0 +1,77 @@
+"""Who is gone, as told by others: a node that the launcher lost, a host whose connections its peers saw close.
+
+"Connection closed by remote peer" says that the process at the other end ended; it cascades, so only the host that
+every reporter names, and that reports nothing itself, is told by it. The reporter is a victim.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from mycroft.analysis.claims import Claim, Suspicion
+from mycroft.analysis.machine import Machine, Row, some
+
+LEAST_REPORTERS: Final = 2
+
+
+def suspicions(machine: Machine) -> list[Suspicion]:
+    """Return hosts that are gone, else the host at the other end of all closed connections."""
+    lost = [row for row in machine.of("host_fault") if row.name == "node_failure" and row.host]
+    if lost:
+        return [_lost(machine, lost)]
+    closed = _closed(machine)
+    return [closed] if closed is not None else []
+
+
+def _lost(machine: Machine, rows: list[Row]) -> Suspicion:
+    hosts = tuple(sorted({row.host for row in rows if row.host}))
+    ranks = tuple(sorted({r for host in hosts for r in machine.ranks_on(host)}))
+    text = f"the launcher lost {some(hosts)}: {rows[0].detail or 'node failure'}"
+    refs = tuple(row.ref(text, "launcher") for row in rows[:4])
+    since = min((row.ts for row in rows if row.ts is not None), default=None)
+    claims = [Claim("launcher", "node_failed", ranks, "strong", text, refs, since, hosts)]
+    claims += _closings(machine, set(hosts))
+    return Suspicion(
+        rule="",
+        ranks=ranks,
+        claims=tuple(claims),
+        hosts=hosts,
+        waiting=tuple(r for r in sorted(machine.hosts) if r not in ranks),
+        since=since,
+    )
+
+
+def _closings(machine: Machine, hosts: set[str]) -> list[Claim]:
+    rows = [row for row in machine.of("connection_closed") if row.peer and machine.host_at(row.peer) in hosts]
+    if not rows:
+        return []
+    who = sorted({f"rank {row.rank}" if row.rank is not None else str(row.host) for row in rows})
+    text = f"{some(who)} saw the connection to {some(sorted(hosts))} close"
+    refs = tuple(row.ref(text, "nccl_log") for row in rows[:4])
+    ranks = tuple(sorted({r for host in hosts for r in machine.ranks_on(host)}))
+    return [Claim("nccl_log", "closed_by", ranks, "strong", text, refs, rows[0].ts, tuple(sorted(hosts)))]
+
+
+def _closed(machine: Machine) -> Suspicion | None:
+    edges = [
+        (source, target, row)
+        for row in machine.of("connection_closed")
+        if row.peer and (source := machine.host_of(row)) and (target := machine.host_at(row.peer)) and source != target
+    ]
+    targets = {target for _source, target, _row in edges}
+    reporters = {row.rank if row.rank is not None else source for source, _target, row in edges}
+    if len(targets) != 1 or len(reporters) < LEAST_REPORTERS or targets & {source for source, _t, _r in edges}:
+        return None
+    host = next(iter(targets))
+    ranks = machine.ranks_on(host)
+    several = len(ranks) > 1
+    return Suspicion(
+        rule="",
+        ranks=ranks,
+        claims=tuple(_closings(machine, {host})),
+        one_of=several,
+        hosts=(host,),
+        waiting=tuple(r for r in sorted(machine.hosts) if r not in ranks),
+        since=min((row.ts for _s, _t, row in edges if row.ts is not None), default=None),
+        doubts=(("medium", f"nothing but its peers' words says what became of {host}"),),
+    )

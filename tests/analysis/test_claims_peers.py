@@ -1,0 +1,94 @@
+"""One rule, one test: who is gone as others tell it, and who never came."""
+
+# Log lines are as long as they are.
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.analysis import incidents as make
+from tests.analysis.incidents import named, verdict_of
+
+UP = make.start_up(8)
+PODS = make.start_up(4, per_host=1)
+
+
+def closed(rank: int, host: str, *, per_host: int = 2) -> str:
+    return make.nccl(
+        rank, f"socketProgress: Connection closed by remote peer {host}.cluster<40112>", level="WARN", per_host=per_host
+    )
+
+
+def test_a_node_that_the_launcher_lost_takes_its_ranks(tmp_path: Path) -> None:
+    text = UP + closed(0, "n2") + "srun: error: Node failure on n2\n"
+    text += "slurmstepd: error: *** STEP 8.0 ON n0 CANCELLED AT 2026-03-03T02:17:05 DUE TO NODE FAILURE ***\n"
+    assert named(verdict_of(tmp_path, {"slurm.out": text})) == ("process_died", "high", (4, 5), ("n2",))
+
+
+def test_the_host_that_all_closed_connections_lead_to(tmp_path: Path) -> None:
+    text = PODS + closed(0, "n2", per_host=1) + closed(3, "n2", per_host=1)
+    assert named(verdict_of(tmp_path, {"nccl.log": text})) == ("process_died", "medium", (2,), ("n2",))
+
+
+def test_a_host_of_several_ranks_is_one_of_them(tmp_path: Path) -> None:
+    verdict = verdict_of(tmp_path, {"nccl.log": UP + closed(0, "n2") + closed(6, "n2")})
+    assert named(verdict) == ("process_died", "medium", (4, 5), ("n2",))
+    assert verdict.findings[0].root_cause.one_of
+
+
+def test_closed_connections_that_lead_to_several_hosts_tell_nothing(tmp_path: Path) -> None:
+    assert not verdict_of(tmp_path, {"nccl.log": UP + closed(0, "n2") + closed(6, "n1")}).findings
+
+
+def test_one_closed_connection_tells_nothing(tmp_path: Path) -> None:
+    assert not verdict_of(tmp_path, {"nccl.log": UP + closed(0, "n2")}).findings
+
+
+def joined(ranks: int, of: int) -> str:
+    text = "".join(f"[rank{r}]: starting rank {r} of {of}\n" for r in range(ranks))
+    return (
+        text
+        + f"[rank0]: torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. {ranks}/{of} clients joined.\n"
+    )
+
+
+def test_who_never_joined_is_who_has_no_line(tmp_path: Path) -> None:
+    assert named(verdict_of(tmp_path, {"log.txt": joined(6, 8)}))[:3] == ("init_timeout", "medium", (6, 7))
+
+
+def test_more_lines_than_clients_do_not_tell_who_is_missing(tmp_path: Path) -> None:
+    text = joined(6, 8) + "[rank6]: starting rank 6 of 8\n"
+    assert not verdict_of(tmp_path, {"log.txt": text}).findings
+
+
+def test_an_address_in_use_is_a_fault_of_the_start(tmp_path: Path) -> None:
+    text = (
+        "[rank0]: Traceback (most recent call last):\n"
+        '[rank0]:   File "/app/train.py", line 31, in <module>\n'
+        "[rank0]: torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. port: 29500, name: EADDRINUSE, message: address already in use\n"
+    )
+    assert named(verdict_of(tmp_path, {"log.txt": text}))[:3] == ("init_timeout", "high", (0,))
+
+
+def test_a_silent_rank_that_ras_holds_for_dead_died(tmp_path: Path) -> None:
+    log = "".join(make.timed_out(rank) for rank in range(8) if rank != 5)
+    gone = {"rank": 5, "host": "n2", "pid": 1005, "status": {"unresponsive": True, "considered_dead": True}}
+    here = [
+        {"rank": r, "host": make.host_of(r), "pid": make.pid_of(r), "cuda_dev": 0, "nvml_dev": 0, "status": {"init_state": 0, "async_error": 0}, "collective_counts": {"AllReduce": 9}}
+        for r in range(8)
+        if r != 5
+    ]  # fmt: skip
+    report = {"nccl_version": "2.28.7", "timestamp": "2026-03-03 02:20:00", "communicators": [{"hash": "0xab12", "size": 8, "ranks_count": 7, "missing_ranks_count": 1, "ranks": here, "missing_ranks": [gone]}], "ras": {}}  # fmt: skip
+    verdict = verdict_of(tmp_path, {"log.txt": log, "ras.json": make.json.dumps(report)})
+    assert named(verdict)[0] == "process_died"
+    assert named(verdict)[2] == (5,)
+
+
+def test_ranks_that_only_print_nothing_are_no_second_fault(tmp_path: Path) -> None:
+    waiters = "".join(make.timed_out(rank) for rank in (0, 1, 2))
+    xid = make.kernel(
+        "n2", "17:00", "NVRM: Xid (PCI:0000:43:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+    )
+    verdict = verdict_of(tmp_path, {"console.log": UP + waiters, "journal-n2.txt": xid})
+    assert [tuple(f.root_cause.ranks) for f in verdict.findings] == [(5,)]
