@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import zlib
+from collections.abc import Iterator
 from typing import Final
 
 import polars as pl
 from flask import Blueprint, Response, jsonify, request
 
-from mycroft.app import pages, tabular
-from mycroft.app.api_request import RequestError, config_here, of_trace, reader_of
+from mycroft.app import chrome_trace, export, pages, tabular
+from mycroft.app.api_request import RequestError, config_here, of_trace, reader_of, whole_number
+from mycroft.app.export_data import collect
 from mycroft.app.pages.links import TraceLinks
 from mycroft.app.queries import TraceReader
 from mycroft.app.reads import find, verdicts
 
 SQL_CHARS_MAX: Final = 8000
+PERFETTO_DEFAULT: Final = 200_000
+PACK_LEVEL: Final = 3
+TEXTS_AT_ONCE: Final = 512
 CUT_HEADER: Final = "X-Mycroft-Cut"
 """Header of a file that holds only the first rows of more: how many it holds."""
 
@@ -25,6 +31,7 @@ def add_routes(root: Blueprint) -> None:
     """Add the routes to the blueprint of the API."""
     _find_routes(root)
     _sql_routes(root)
+    _export_routes(root)
 
 
 def _find_routes(root: Blueprint) -> None:
@@ -91,3 +98,51 @@ def _sql_routes(root: Blueprint) -> None:
         reader, frame, cut = answered(trace, generation)
         body = tabular.frame_parquet(frame)
         return written(reader, body, "parquet", "application/vnd.apache.parquet", frame.height, cut=cut)
+
+
+def is_redacted() -> bool:
+    """Whether the request asks for names to be replaced."""
+    return request.args.get("redact", "0") not in {"", "0", "false"}
+
+
+def _export_routes(root: Blueprint) -> None:
+    @of_trace(root, "/export.md")
+    def export_markdown(trace: str, generation: int | None = None) -> Response:
+        reader = reader_of(trace, generation)
+        text = export.to_markdown(collect(reader), redact=is_redacted())
+        return attachment(reader, text, name=f"{_REDACTED[is_redacted()]}.md", mimetype="text/markdown")
+
+    @of_trace(root, "/ranks.csv")
+    def export_ranks(trace: str, generation: int | None = None) -> Response:
+        reader = reader_of(trace, generation)
+        text = export.to_csv(collect(reader), redact=is_redacted())
+        return attachment(reader, text, name=f"-ranks{_REDACTED[is_redacted()]}.csv", mimetype="text/csv")
+
+    @of_trace(root, "/perfetto.json.gz")
+    def export_operations(trace: str, generation: int | None = None) -> Response:
+        most = whole_number("n", default=PERFETTO_DEFAULT, least=1, most=chrome_trace.OPERATIONS_MAX)
+        reader = reader_of(trace, generation)
+        limits = chrome_trace.extent(reader, most=most)
+        cut = f"-newest-{limits.written}-operations" if limits.written < limits.operations else ""
+        packed = _packed(chrome_trace.chrome_trace(reader, limits))
+        answer = Response(packed, mimetype="application/gzip", direct_passthrough=True)
+        name = f"mycroft-{reader.trace}-g{reader.generation}{cut}.perfetto.json.gz"
+        answer.headers["Content-Disposition"] = f'attachment; filename="{name}"'
+        if cut:
+            answer.headers[CUT_HEADER] = str(limits.written)
+        return answer
+
+
+_REDACTED: Final = {False: "", True: "-redacted"}
+
+
+def _packed(texts: Iterator[str]) -> Iterator[bytes]:
+    """Yield texts as one gzip stream, in pieces of some ten kB."""
+    packer = zlib.compressobj(PACK_LEVEL, wbits=31)
+    held: list[str] = []
+    for text in texts:
+        held.append(text)
+        if len(held) == TEXTS_AT_ONCE:
+            yield packer.compress("".join(held).encode())
+            held.clear()
+    yield packer.compress("".join(held).encode()) + packer.flush()

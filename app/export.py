@@ -1,4 +1,4 @@
-"""A diagnosis as one file that needs nothing else: HTML for people, JSON for programs, both redacted on request.
+"""A diagnosis as one file that needs nothing else, redacted on request: HTML, Markdown, JSON, ranks as CSV.
 
 The HTML shows what the diagnosis page shows, made by the same code and the same style sheets, without any script and
 without a request to anywhere. Links of the dashboard lead to places inside the document.
@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import mycroft
-from mycroft.app import urls
+from mycroft.app import markdown_summary, urls
 from mycroft.app.redaction import Redactor
+from mycroft.app.tabular import csv_text
 
 EXPORT_SCHEMA: Final = "mycroft.export/1"
 RANKS_SHOWN: Final = 2048
@@ -112,6 +113,19 @@ def to_json(data: ExportData, *, redact: bool = False) -> str:
         ],
     }
     return json.dumps(body, indent=2, ensure_ascii=False)
+
+
+def to_csv(data: ExportData, *, redact: bool = False) -> str:
+    """Return the ranks as CSV, those first that the verdict names."""
+    data = redacted(data) if redact else data
+    names = ("rank", "role", "host", "gpu", "pid", "progress")
+    return csv_text(names, ([getattr(row, name) for name in names] for row in data.ranks))
+
+
+def to_markdown(data: ExportData, *, redact: bool = False) -> str:
+    """Return the summary that goes into the channel of an incident."""
+    data = redacted(data) if redact else data
+    return markdown_summary.to_markdown(data.verdict, title=data.title)
 
 
 def to_html(data: ExportData, *, redact: bool = False) -> str:

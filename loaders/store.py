@@ -202,6 +202,24 @@ class Store:
         finally:
             cursor.close()
 
+    def pieces(
+        self, sql: str, params: Sequence[object] | dict[str, object] = (), *, rows: int = 65_536
+    ) -> Generator[pl.DataFrame]:
+        """Answer a query piece by piece, of about `rows` rows each: an answer that need not fit into memory.
+
+        It has a cursor of its own, so that other queries may be asked while it is read.
+        """
+        with self._cursor():
+            cursor = self._root.connection.cursor()
+        try:
+            cursor.execute(_NO_BAR)
+            for batch in cursor.sql(sql, params=params or None).to_arrow_reader(rows):
+                yield _frame(pa.Table.from_batches([batch]))
+        except duckdb.Error as error:
+            raise StoreError(f"{self.path}: {_one_line(error)}") from error
+        finally:
+            cursor.close()
+
     def jobs(self) -> list[Store | OtherJob]:
         """Return what to ask of each job in the evidence, this store first; nearly always that is all there is."""
         count = int(self.meta.get("jobs", "1"))

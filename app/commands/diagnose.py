@@ -16,7 +16,11 @@ UNREAD_SHOWN = 10
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     options.add_paths(parser)
-    parser.add_argument("--json", action="store_true", help="print the verdict as JSON (schema mycroft.verdict/1)")
+    printed = parser.add_mutually_exclusive_group()
+    printed.add_argument("--json", action="store_true", help="print the verdict as JSON (schema mycroft.verdict/1)")
+    printed.add_argument(
+        "--markdown", action="store_true", help="print a summary in Markdown, to paste into an incident's channel"
+    )
     parser.add_argument("--trace-out", metavar="FILE", help="keep the loaded trace in FILE.duckdb")
     parser.add_argument(
         "--expect-ranks", metavar="N", type=options.positive_ranks, help="ranks that the job should have had"
@@ -40,6 +44,10 @@ def run(arguments: argparse.Namespace) -> int:
         _warn(progress, draft.verdict.evidence.unread)
     if arguments.json:
         print(draft.verdict.to_json())
+    elif arguments.markdown:
+        from mycroft.app.markdown_summary import to_markdown
+
+        print(to_markdown(draft.verdict.to_dict()), end="")
     else:
         from mycroft.analysis.report import render
 

@@ -70,9 +70,12 @@ def _find_button() -> html.Button:
     )
 
 
-def actions(*, can_share: bool, exports: Sequence[tuple[str, str]], is_shared: bool = False) -> list[Child]:
+def actions(
+    *, can_share: bool, exports: Sequence[tuple[str, str]], copied: str | None = None, is_shared: bool = False
+) -> list[Child]:
     """Return the buttons of the top bar; `exports` are pairs of a text and an address to download from.
 
+    `copied` is a summary that can be copied to be pasted elsewhere.
     `is_shared` says that the visitor came by a share link, and may only read.
     """
     found: list[Child] = [tag("shared, read-only", "info")] if is_shared else []
@@ -84,9 +87,18 @@ def actions(*, can_share: bool, exports: Sequence[tuple[str, str]], is_shared: b
         )
     found.append(html.Button("Copy link", type="button", className="button", **attributes(data_copy_link="")))
     if exports:
-        found.append(
-            _menu("Export", [html.A(text, href=href, download="", className="menu__item") for text, href in exports])
-        )
+        items: list[Child] = [html.A(text, href=href, download="", className="menu__item") for text, href in exports]
+        if copied is not None:
+            items.insert(
+                0,
+                html.Button(
+                    "Copy summary for a channel",
+                    type="button",
+                    className="menu__item menu__item--button",
+                    **attributes(data_copy=copied),
+                ),
+            )
+        found.append(_menu("Export", items))
     return found
 
 

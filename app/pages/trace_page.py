@@ -8,7 +8,7 @@ from typing import Any
 
 from dash import html
 
-from mycroft.app import words
+from mycroft.app import markdown_summary, words
 from mycroft.app.pages import frame, links, share_dialog
 from mycroft.app.pages.diagnosis_view import first_incident
 from mycroft.app.pages.links import TraceLinks
@@ -63,7 +63,10 @@ class TracePage:
         exports = [
             ("One HTML file", f"{base}/export.html"),
             ("One HTML file, names replaced", f"{base}/export.html?redact=1"),
+            ("Markdown summary", f"{base}/export.md"),
             ("JSON", f"{base}/export.json"),
+            ("Ranks as CSV", f"{base}/ranks.csv"),
+            ("Operations for Perfetto, the newest 200,000", f"{base}/perfetto.json.gz"),
         ]
         return frame.page(
             name,
@@ -72,7 +75,14 @@ class TracePage:
             trace=self.links,
             tab=tab,
             incident=first_incident(self.verdict),
-            top=frame.actions(can_share=can_write, exports=exports, is_shared=not can_write),
+            top=frame.actions(
+                can_share=can_write,
+                exports=exports,
+                copied=None
+                if self.verdict is None
+                else markdown_summary.to_markdown(self.verdict, title=self.reader.title),
+                is_shared=not can_write,
+            ),
             dialogs=[share_dialog.dialog(trace)] if can_write else [],
             banner=self._banner(),
             generation=self.reader.generation,

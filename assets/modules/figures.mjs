@@ -1,5 +1,7 @@
 // Puts pictures that the server has drawn into their places: `<div data-svg="…">`.
 
+import { saveButton } from "./pictures.mjs";
+
 const ALLOWED = new Set(["svg", "g", "a", "rect", "line", "path", "circle", "text", "tspan", "title", "desc", "defs", "pattern"]);
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -31,7 +33,7 @@ function fill(place) {
     console.error("a picture was refused: it holds something that is no shape");
     return;
   }
-  place.replaceChildren(document.importNode(picture, true));
+  place.replaceChildren(document.importNode(picture, true), saveButton());
 }
 
 export function startFigures() {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import json
 import tempfile
@@ -91,7 +92,42 @@ def test_what_is_no_single_select_is_refused(owner: FlaskClient, kind: str, quer
     assert answer.json["error"]
 
 
-@pytest.mark.parametrize("what", ["find", "sql.csv", "sql.parquet"])
+def test_exports_are_files_named_after_the_trace(owner: FlaskClient) -> None:
+    for what, kind, begins in (
+        ("export.md", "text/markdown", b"**Hang: "),
+        ("ranks.csv", "text/csv", b"rank,role,host,gpu,pid,progress"),
+        ("perfetto.json.gz", "application/gzip", b"\x1f\x8b"),
+    ):
+        answer = ask(owner, f"mine/{what}")
+        assert (answer.status_code, answer.mimetype) == (200, kind)
+        assert answer.data.startswith(begins)
+        assert "mycroft-mine-g1" in answer.headers["Content-Disposition"]
+
+
+def test_exports_can_be_redacted(owner: FlaskClient) -> None:
+    for what in ("export.md", "ranks.csv"):
+        answer = ask(owner, f"mine/{what}", redact=1)
+        assert "hx-a0" not in answer.text and "host-" in answer.text
+        assert "-redacted." in answer.headers["Content-Disposition"]
+
+
+def test_the_ranks_that_the_verdict_names_come_first(owner: FlaskClient) -> None:
+    rows = list(csv.reader(io.StringIO(ask(owner, "mine/ranks.csv").text)))
+    assert rows[1][:3] == ["5", "root cause", "hx-a02"]
+    assert len(rows) == 17
+
+
+def test_operations_are_packed_json_and_a_limit_is_in_the_name(owner: FlaskClient) -> None:
+    whole = json.loads(gzip.decompress(ask(owner, "mine/perfetto.json.gz").data))
+    assert whole["otherData"]["left_out"] == ""
+    answer = ask(owner, "mine/perfetto.json.gz", n=7)
+    assert json.loads(gzip.decompress(answer.data))["otherData"]["written"] == 7
+    assert "-newest-7-operations.perfetto.json.gz" in answer.headers["Content-Disposition"]
+    assert answer.headers["X-Mycroft-Cut"] == "7"
+    assert ask(owner, "mine/perfetto.json.gz", n="x").status_code == 400
+
+
+@pytest.mark.parametrize("what", ["find", "sql.csv", "sql.parquet", "export.md", "ranks.csv", "perfetto.json.gz"])
 def test_a_share_reads_its_trace_and_no_other(reader: FlaskClient, what: str) -> None:
     assert ask(reader, f"mine/{what}", q="SELECT 1").status_code == 200
     assert ask(reader, f"other/{what}", q="SELECT 1").status_code == 403
