@@ -1,6 +1,8 @@
 """The verbs of the command line, one module each; the tuple is the list of what exists, in the order of `--help`."""
 
 from mycroft.app.commands import (
+    agent,
+    collect,
     demo,
     diagnose,
     export,
@@ -29,6 +31,8 @@ COMMANDS: tuple[Command, ...] = (
     simulate.COMMAND,
     plugin_path.COMMAND,
     trace.COMMAND,
+    agent.COMMAND,
+    collect.COMMAND,
 )
 
 __all__ = ["COMMANDS", "Command"]

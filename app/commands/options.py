@@ -7,9 +7,13 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from mycroft.app.config import AppConfig, ConfigError, default_data_dir, read_token
+from mycroft.app.config import GIB, AppConfig, ConfigError, default_data_dir, read_token
 from mycroft.errors import MycroftError
+
+if TYPE_CHECKING:
+    from mycroft.app.live.config import LiveConfig
 
 STDIN = "-"
 PATH_HELP = "a file, a folder or an archive, of any mix of formats; - reads standard input"
@@ -45,6 +49,43 @@ def add_serving(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--workers", type=_positive, default=2, help="web processes (default: %(default)s)")
     parser.add_argument("--threads", type=_positive, default=8, help="threads of each (default: %(default)s)")
+
+
+def add_collecting(parser: argparse.ArgumentParser, *, prefix: str = "collect-") -> None:
+    """Add where agents connect and what is kept; `prefix` tells its options from those of the dashboard."""
+    parser.add_argument(
+        f"--{prefix}host", dest="collect_host", default="127.0.0.1", help="address for agents (default: %(default)s)"
+    )
+    parser.add_argument(
+        f"--{prefix}port", dest="collect_port", type=_port, default=8060, help="port for agents (default: %(default)s)"
+    )
+    parser.add_argument("--agent-tokens", metavar="FILE", help="tokens of agents, one a line: TOKEN [HOST PATTERN]")
+    parser.add_argument(
+        "--keep-gb", metavar="N", type=count, default=20, help="GiB of segments; the oldest go first (%(default)s)"
+    )
+    parser.add_argument(
+        "--segment-seconds", metavar="S", type=seconds, default=10.0, help="seconds of one segment (%(default)s)"
+    )
+
+
+def live_config(arguments: argparse.Namespace) -> LiveConfig:
+    """Return the settings of the live part from the options of `add_collecting`, `add_watching` and `add_data`."""
+    from mycroft.app.live.config import LiveConfig
+
+    given = {
+        "host": getattr(arguments, "collect_host", None),
+        "port": getattr(arguments, "collect_port", None),
+        "token_file": getattr(arguments, "agent_tokens", None),
+        "alerts_file": getattr(arguments, "alerts", None),
+        "url": getattr(arguments, "url", None),
+        "segment_s": getattr(arguments, "segment_seconds", None),
+    }
+    keep = getattr(arguments, "keep_gb", None)
+    return LiveConfig(
+        data_dir=data_dir(arguments),
+        **{name: value for name, value in given.items() if value is not None},
+        **({} if keep is None else {"store_bytes": keep * GIB}),
+    )
 
 
 def _port(text: str) -> int:

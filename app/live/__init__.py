@@ -1,0 +1,1 @@
+"""Always on: the collector's HTTP side, the watch, incidents, and their pages."""

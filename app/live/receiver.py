@@ -1,0 +1,176 @@
+"""The collector's HTTP side: batches and evidence from agents, health, and the numbers for Prometheus.
+
+A server of its own on a port of its own: it knows no pages and opens no traces. 204 is said only once a batch is on
+disk; 200 with a body asks the agent for evidence.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import flask
+import msgspec
+from werkzeug.exceptions import HTTPException
+
+from mycroft.app.live import metrics
+from mycroft.app.live.state import LiveError, LiveState, safe_name
+from mycroft.app.live.tokens import AgentToken, allowed
+from mycroft.loaders.collector import BusyError, Collector, FullError
+from mycroft.tracer.agent.batch import MOST_WIRE_BYTES, BatchError, key_of
+
+LOG: Final = logging.getLogger("mycroft.collector")
+MOST_FILE_BYTES: Final = 64 << 20
+MOST_INCIDENT_BYTES: Final = 512 << 20
+_MOST_FILES: Final = 400
+_LOOK_S: Final = 0.5
+
+
+def incident_folder(data_dir: Path, incident: str) -> Path:
+    """Return where the evidence of an incident lies: one folder per host in it."""
+    return data_dir / "live" / "incidents" / safe_name(incident)
+
+
+class _Waiting:
+    """The hosts that are to be asked for evidence, looked up at most twice a second for all agents together."""
+
+    def __init__(self, state: LiveState) -> None:
+        self._state = state
+        self._hosts: set[str] = set()
+        self._at = 0.0
+        self._lock = threading.Lock()
+
+    def __contains__(self, host: str) -> bool:
+        with self._lock:
+            if time.monotonic() - self._at > _LOOK_S:
+                self._hosts, self._at = self._state.waiting_hosts(), time.monotonic()
+            return host in self._hosts
+
+    def forget(self) -> None:
+        with self._lock:
+            self._at = 0.0
+
+
+def create_receiver(collector: Collector, state: LiveState, *, tokens: tuple[AgentToken, ...] = ()) -> flask.Flask:
+    """Make the application; `collector` has been started."""
+    server = flask.Flask("mycroft.collector", static_folder=None)
+    server.config["MAX_CONTENT_LENGTH"] = MOST_FILE_BYTES
+    waiting = _Waiting(state)
+
+    def bearer() -> str | None:
+        scheme, _, token = flask.request.headers.get("Authorization", "").partition(" ")
+        return token.strip() if scheme.lower() == "bearer" and token else None
+
+    def admit(host: str) -> None:
+        if not allowed(tokens, bearer(), host):
+            flask.abort(401 if bearer() is None else 403, "this token may not speak for this host; see always-on.md")
+
+    @server.errorhandler(HTTPException)
+    def _http(error: HTTPException) -> Any:  # pyright: ignore[reportUnusedFunction]
+        return _say(error.description or error.name, error.code or 500)
+
+    @server.errorhandler(LiveError)
+    def _live(error: LiveError) -> Any:  # pyright: ignore[reportUnusedFunction]
+        return _say(str(error), error.http_status)
+
+    @server.errorhandler(Exception)
+    def _bug(error: Exception) -> Any:  # pyright: ignore[reportUnusedFunction]
+        LOG.exception("%s %s", flask.request.method, flask.request.path)
+        return _say(f"internal error ({type(error).__name__}); the collector's log has the details", 500)
+
+    @server.post("/api/v1/batch")
+    def _batch() -> Any:  # pyright: ignore[reportUnusedFunction]
+        length = flask.request.content_length
+        if length is None:
+            return _say("a batch needs a Content-Length", 411)
+        if length > MOST_WIRE_BYTES:
+            return _say(f"a batch of {length} bytes; at most {MOST_WIRE_BYTES} are taken", 413)
+        wire = flask.request.get_data(cache=False)
+        try:
+            key = key_of(wire)
+            admit(key.host)
+            collector.take(wire)
+        except BatchError as error:
+            return _say(str(error), 400)
+        except BusyError as error:
+            return _say(str(error), 429, retry_s=1)
+        except FullError as error:
+            return _say(str(error), 507, retry_s=5)
+        if key.host in waiting:
+            requests = state.hand_requests(key.host)
+            waiting.forget()
+            if requests:
+                asked = [{"id": r.request, "incident": r.incident, "processes": list(r.processes)} for r in requests]
+                return flask.jsonify(requests=asked)
+        return "", 204
+
+    @server.post("/api/v1/evidence")
+    def _evidence() -> Any:  # pyright: ignore[reportUnusedFunction]
+        request = state.request(flask.request.headers.get("X-Mycroft-Request", ""))
+        admit(request.host)
+        if request.ended is not None:
+            return _say("this request has ended", 409)
+        name = safe_name(flask.request.headers.get("X-Mycroft-Name", ""))
+        known = state.evidence(request.incident)
+        if len(known) >= _MOST_FILES or sum(row["size"] for row in known) > MOST_INCIDENT_BYTES:
+            return _say("this incident has as much evidence as is kept", 413)
+        folder = incident_folder(state.data_dir, request.incident) / safe_name(request.host)
+        data = flask.request.get_data(cache=False)
+        try:
+            _write_through(folder, name, data)
+        except OSError as error:
+            return _say(f"the collector's disk does not take it ({error.strerror or error})", 507)
+        state.arrived(request.incident, host=request.host, name=name, size=len(data))
+        return "", 204
+
+    @server.post("/api/v1/evidence/end")
+    def _end() -> Any:  # pyright: ignore[reportUnusedFunction]
+        request = state.request(flask.request.headers.get("X-Mycroft-Request", ""))
+        admit(request.host)
+        try:
+            problems = msgspec.json.decode(flask.request.get_data(cache=False)[: 64 << 10], type=list[str])
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            problems = ["the agent's list of problems could not be read"]
+        state.end_request(request.request, [problem[:500] for problem in problems])
+        return "", 204
+
+    @server.get("/healthz")
+    def _health() -> Any:  # pyright: ignore[reportUnusedFunction]
+        return _say(collector.problem or "ok", 503 if collector.problem else 200)
+
+    @server.get("/metrics")
+    def _metrics() -> Any:  # pyright: ignore[reportUnusedFunction]
+        # It names no host, rank or job: it may be read without a token wherever the port can be reached.
+        text = metrics.render(metrics.of_collector(collector) + metrics.of_watch(state))
+        return flask.Response(text, mimetype="text/plain; version=0.0.4")
+
+    return server
+
+
+def _write_through(folder: Path, name: str, data: bytes) -> None:
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    part = folder / f".{name}.{os.getpid()}.{threading.get_ident()}.part"
+    try:
+        with part.open("wb") as sink:
+            sink.write(data)
+            sink.flush()
+            os.fsync(sink.fileno())
+        part.replace(folder / name)
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
+
+
+def _say(text: str, status: int, *, retry_s: int | None = None) -> flask.Response:
+    answer = flask.Response(text + "\n", status, mimetype="text/plain")
+    if retry_s is not None:
+        answer.headers["Retry-After"] = str(retry_s)
+    return answer
+
+
+Wsgi = Callable[..., Any]

@@ -1,0 +1,24 @@
+"""What a collector keeps: a log of acknowledged batches, then segments listed by a manifest; and the live window."""
+
+from mycroft.loaders.collector.collector import (
+    BusyError,
+    Collector,
+    CollectorError,
+    CollectorSettings,
+    FullError,
+    Taken,
+)
+from mycroft.loaders.collector.window import Process, Window, fresh_until, traces_of
+
+__all__ = [
+    "BusyError",
+    "Collector",
+    "CollectorError",
+    "CollectorSettings",
+    "FullError",
+    "Process",
+    "Taken",
+    "Window",
+    "fresh_until",
+    "traces_of",
+]

@@ -1,0 +1,348 @@
+"""The last minutes of every process, read from what the collector has acknowledged; for the trigger and the pages.
+
+Starts from the segments, then follows the log: a second after an agent has sent a batch, it is here. Memory is bounded
+by time and by rows of each process.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from mycroft.loaders.collector.log import log_numbers, log_path, read_log
+from mycroft.loaders.collector.manifest import read_manifest
+from mycroft.loaders.collector.segments import GAPS, RINGS, TIME_OF, new_rows, read_segments, table_schema
+from mycroft.tracer.agent.batch import Batch, BatchError, Gap, RingStatus, decode
+from mycroft.tracer.arrow import Schema, Table, pa, pc
+from mycroft.tracer.export import record_schema
+from mycroft.tracer.trace import TABLES, Trace, named
+
+LOG: Final = logging.getLogger("mycroft.watch")
+_MOST_GAPS: Final = 1000
+# Kinds in the order in which they go when a process has more rows than are kept.
+_GO_FIRST: Final = ("state", "foreign", "flow", "heartbeat", "op", "gap")
+# Chunks of a kind beyond which they are put together: many small ones make every use slow.
+_MOST_CHUNKS: Final = 64
+
+
+@dataclass
+class _Chunk:
+    table: Table
+    last_ns: int
+
+
+@dataclass
+class Process:
+    """One process: its newest status, and its rows by kind."""
+
+    key: str
+    host: str
+    status: RingStatus
+    told_ns: int = 0
+    """When its agent last spoke of it, by the clock of its host."""
+    arrived_s: float = 0.0
+    """The same by our clock, seconds since the epoch."""
+    position: int = 0
+    chunks: dict[str, deque[_Chunk]] = field(default_factory=lambda: dict[str, deque[_Chunk]]())
+    rows: int = 0
+
+    @property
+    def ended(self) -> bool:
+        """Whether it closed its trace, or its host says that it is gone."""
+        return self.status.closed or (self.status.state is not None and not self.status.state.exists)
+
+    @property
+    def exists(self) -> bool | None:
+        """Whether its host says that it runs; None: it cannot say."""
+        return None if self.status.state is None else self.status.state.exists
+
+
+@dataclass
+class AgentSeen:
+    """An agent: when it spoke last, by its clock and by ours, and which release it is."""
+
+    host: str
+    told_ns: int
+    arrived_s: float
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GapSeen:
+    """Something that did not get through, and who said so."""
+
+    host: str
+    told_ns: int
+    gap: Gap
+
+
+class Window:
+    """What one folder of a collector holds of the last `span_s` seconds. One thread."""
+
+    def __init__(self, root: Path, *, span_s: float = 600.0, most_rows: int = 200_000) -> None:
+        """Nothing is read before `refresh`. `most_rows` is of each process."""
+        self._root = root
+        self._log_folder = root / "log"
+        self._span_ns = int(span_s * 1e9)
+        self._most_rows = most_rows
+        self._number = -1
+        self._offset = 0
+        self._resync = True
+        self.processes: dict[str, Process] = {}
+        self.agents: dict[str, AgentSeen] = {}
+        self.gaps: deque[GapSeen] = deque(maxlen=_MOST_GAPS)
+        self.unreadable = 0
+        self.batches = 0
+
+    # ---- reading -------------------------------------------------------------------
+
+    def refresh(self) -> int:
+        """Take what has come since the last call; return how many batches that was."""
+        if self._resync:
+            self._begin()
+        taken = 0
+        numbers = [n for n in log_numbers(self._log_folder) if n >= self._number]
+        if self._number not in numbers and read_manifest(self._root / "manifest").log_done >= self._number:
+            # The file that we would read next is gone, and what it held is in segments.
+            self._begin()
+            numbers = [n for n in numbers if n >= self._number]
+        for n in numbers:
+            if n > self._number:
+                self._number, self._offset = n, 0
+            try:
+                for body, after in read_log(log_path(self._log_folder, n), self._offset):
+                    self._offset = after
+                    self._take_bytes(body)
+                    taken += 1
+            except FileNotFoundError:
+                self._resync = True
+                break
+        self._evict()
+        return taken
+
+    def _begin(self) -> None:
+        """Read the window from the segments; the log goes on after them."""
+        manifest = read_manifest(self._root / "manifest")
+        # A segment put together from several is as old as its first: take those that may hold something recent.
+        since = time.time() - self._span_ns / 1e9
+        recent = [s for s in manifest.segments if s.made >= since or s.last_ns / 1e9 >= since]
+        self._number, self._offset = manifest.log_done + 1, 0
+        self._resync = False
+        now = time.time()
+        for name in (RINGS, *TABLES, GAPS):
+            mine = [segment for segment in recent if segment.table == name]
+            if not mine:
+                continue
+            try:
+                table = read_segments(self._root, mine)
+            except (OSError, pa.ArrowException) as error:
+                LOG.warning("segments of %s cannot be read: %s", name, str(error).splitlines()[0])
+                continue
+            if name == RINGS:
+                for row in table.cast(_INTEGER_RINGS).sort_by("ts").to_pylist():
+                    self._take_status(row, now)
+            elif name == GAPS:
+                for row in table.cast(_INTEGER_GAPS).to_pylist():
+                    self._take_gap_row(row)
+            else:
+                for key in pc.unique(table.column("process")).to_pylist():
+                    process = self.processes.get(key)
+                    if process is not None:
+                        rows = table.filter(pc.equal(table.column("process"), key))
+                        self._add(
+                            process, name, rows.filter(pc.greater_equal(rows.column("position"), process.position))
+                        )
+        for process in self.processes.values():
+            process.position = max(process.position, process.status.next)
+
+    def _take_status(self, row: Mapping[str, Any], now: float) -> None:
+        try:
+            status = msgspec.json.decode(row["status"], type=RingStatus)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            self.unreadable += 1
+            return
+        told = int(row["ts"])
+        known = self.processes.get(status.key)
+        if known is None:
+            self.processes[status.key] = Process(status.key, row["host"], status, told, min(now, told / 1e9))
+        else:
+            known.status, known.told_ns = status, told
+        seen = self.agents.get(row["host"])
+        if seen is None or told > seen.told_ns:
+            self.agents[row["host"]] = AgentSeen(row["host"], told, min(now, told / 1e9))
+
+    def _take_gap_row(self, row: Mapping[str, Any]) -> None:
+        gap = Gap(
+            why=row["why"],
+            since_ns=row["since"] or 0,
+            until_ns=row["until"] or 0,
+            rows=row["rows"],
+            batches=row["batches"],
+            ring=row["process"] or "",
+        )
+        self.gaps.append(GapSeen(row["host"], row["ts"], gap))
+
+    def _take_bytes(self, body: bytes) -> None:
+        try:
+            batch = decode(body)
+        except BatchError as error:
+            self.unreadable += 1
+            LOG.warning("a batch is left out: %s", error)
+            return
+        self.take(batch)
+
+    def take(self, batch: Batch) -> None:
+        """Add one batch; rows that are here already are left out."""
+        now = time.time()
+        self.batches += 1
+        host = batch.key.host
+        self.agents[host] = AgentSeen(host, batch.key.made_ns, now, batch.agent)
+        self.gaps.extend(GapSeen(host, batch.key.made_ns, gap) for gap in batch.gaps)
+        floors: dict[str, int] = {}
+        for ring in batch.rings:
+            process = self.processes.get(ring.key)
+            if process is None:
+                process = self.processes[ring.key] = Process(ring.key, host, ring)
+            floors[ring.key] = process.position
+            if batch.key.made_ns >= process.told_ns:
+                process.status, process.told_ns, process.arrived_s = ring, batch.key.made_ns, now
+        tables, _ = new_rows(batch, floors)
+        for kind, table in tables.items():
+            for key in pc.unique(table.column("process")).to_pylist():
+                self._add(self.processes[key], kind, table.filter(pc.equal(table.column("process"), key)))
+        for ring in batch.rings:
+            process = self.processes[ring.key]
+            process.position = max(process.position, ring.next)
+
+    def _add(self, process: Process, kind: str, rows: Table) -> None:
+        if not rows.num_rows:
+            return
+        last = pc.max(rows.column(TIME_OF[kind]).cast(pa.int64())).as_py() or 0
+        chunks = process.chunks.setdefault(kind, deque())
+        chunks.append(_Chunk(rows.drop_columns(["process"]), last))
+        process.rows += rows.num_rows
+        if len(chunks) > _MOST_CHUNKS:
+            # The older half becomes one; it goes when its newest row is too old.
+            older = [chunks.popleft() for _ in range(_MOST_CHUNKS // 2)]
+            table = pa.concat_tables([chunk.table for chunk in older]).combine_chunks()
+            chunks.appendleft(_Chunk(table, max(chunk.last_ns for chunk in older)))
+
+    # ---- bounds --------------------------------------------------------------------
+
+    def _evict(self) -> None:
+        now = time.time()
+        for key, process in list(self.processes.items()):
+            if now - process.arrived_s > self._span_ns / 1e9:
+                del self.processes[key]
+                continue
+            oldest = process.told_ns - self._span_ns
+            for chunks in process.chunks.values():
+                while chunks and chunks[0].last_ns < oldest:
+                    process.rows -= chunks.popleft().table.num_rows
+            for kind in _GO_FIRST:
+                chunks = process.chunks.get(kind)
+                while process.rows > self._most_rows and chunks and len(chunks) > 1:
+                    process.rows -= chunks.popleft().table.num_rows
+
+    @property
+    def rows(self) -> int:
+        """Rows of all processes."""
+        return sum(process.rows for process in self.processes.values())
+
+    # ---- use -----------------------------------------------------------------------
+
+    def jobs(self) -> list[list[Process]]:
+        """Return the processes that belong together: those that share a communicator, directly or through others.
+
+        Processes without a communicator belong to no job yet. Ordered by their first process.
+        """
+        parent: dict[str, str] = {}
+
+        def top(key: str) -> str:
+            while parent[key] != key:
+                parent[key] = parent[parent[key]]
+                key = parent[key]
+            return key
+
+        by_comm: dict[int, str] = {}
+        for key, process in self.processes.items():
+            hashes = [comm.hash for comm in process.status.communicators if comm.hash]
+            if not hashes:
+                continue
+            parent[key] = key
+            for hash_ in hashes:
+                other = by_comm.setdefault(hash_, key)
+                parent[top(key)] = top(other)
+        found: dict[str, list[Process]] = {}
+        for key in parent:
+            found.setdefault(top(key), []).append(self.processes[key])
+        return [sorted(group, key=_by_rank) for group in found.values()]
+
+
+def _by_rank(process: Process) -> tuple[bool, int, int, str]:
+    who = process.status.process
+    return (who.rank is None, who.rank or 0, who.started_ns, process.key)
+
+
+def _integer_times(name: str) -> Schema:
+    """Return the schema of a table with times as integers: Python has no time of a nanosecond."""
+    fields = table_schema(name)
+    return pa.schema([pa.field(f.name, pa.int64() if pa.types.is_timestamp(f.type) else f.type) for f in fields])
+
+
+_INTEGER_RINGS: Final = _integer_times(RINGS)
+_INTEGER_GAPS: Final = _integer_times(GAPS)
+
+
+def traces_of(processes: Iterable[Process]) -> list[Trace]:
+    """Return processes as traces, as if their files had been read at this moment."""
+    return [_trace(process) for process in processes]
+
+
+def _trace(process: Process) -> Trace:
+    status = process.status
+    tables: dict[str, Table] = {}
+    for kind in TABLES:
+        chunks = process.chunks.get(kind)
+        if not chunks:
+            tables[kind] = record_schema(kind).empty_table()
+            continue
+        whole = pa.concat_tables([chunk.table for chunk in chunks]).combine_chunks()
+        tables[kind] = named(whole.to_batches()[0])
+    return Trace(
+        name=process.key,
+        # Its machine has been asked already; ours must not be.
+        process=replace(status.process, boot_id=""),
+        communicators=status.communicators,
+        tables=tables,
+        losses=dict(status.losses),
+        closed=status.closed,
+        last_tick_ns=status.last_tick_ns,
+        interval_ms=status.interval_ms,
+        next=status.next,
+        state=status.state,
+    )
+
+
+def fresh_until(processes: Sequence[Process], *, patience_s: float, now: float | None = None) -> tuple[int, list[str]]:
+    """Return up to when all hosts have told what happened, ns by their clocks, and the hosts that are silent.
+
+    A host that has said nothing for `patience_s` is silent and not waited for. What one host has told and another could
+    not yet must not look like a difference between them.
+    """
+    now = time.time() if now is None else now
+    by_host: dict[str, Process] = {}
+    for process in processes:
+        known = by_host.get(process.host)
+        if known is None or process.arrived_s > known.arrived_s:
+            by_host[process.host] = process
+    silent = sorted(h for h, p in by_host.items() if now - p.arrived_s > patience_s and not p.ended)
+    told = [p.told_ns for h, p in by_host.items() if h not in silent and not p.ended]
+    return (min(told) if told else max((p.told_ns for p in by_host.values()), default=0)), silent

@@ -1,0 +1,138 @@
+"""Following rings: everything once, in order, across restarts; other hosts' files and damaged ones left alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+
+from mycroft.tracer import open_trace
+from mycroft.tracer.agent.batch import tables_of
+from mycroft.tracer.agent.rings import Rings
+from tests.tracer.agent.batches import recorder, write_ops
+
+
+def positions(rings: Rings) -> list[int]:
+    """Positions that the next turn tells; it counts as told."""
+    turn = rings.turn()
+    found = [p for table in tables_of(turn.parts).values() for p in table.column("position").to_pylist()]
+    rings.told()
+    return sorted(found)
+
+
+def test_every_record_is_told_once_and_in_order(tmp_path: Path) -> None:
+    rings = Rings((tmp_path / "r",), host="host0")
+    with recorder(tmp_path / "r") as writer:
+        found: list[int] = []
+        for name in ("a", "b", "c"):
+            write_ops(writer, 7, comm=name)
+            found += positions(rings)
+        path = writer.path
+    found += positions(rings)
+    assert found == list(range(open_trace(path).next))
+
+
+def test_small_turns_lose_nothing(tmp_path: Path) -> None:
+    with recorder(tmp_path / "r", rank=0) as one, recorder(tmp_path / "r", rank=1) as two:
+        for writer in (one, two):
+            write_ops(writer, 40)
+        rings = Rings((tmp_path / "r",), host="host0", most=16)
+        told = 0
+        while True:
+            turn = rings.turn()
+            assert turn.rows <= 17
+            told += turn.rows
+            rings.told()
+            if not turn.more:
+                break
+        assert told == sum(ring.file.header["head"] for ring in rings.live)
+
+
+def test_turn_that_was_not_kept_is_told_again(tmp_path: Path) -> None:
+    with recorder(tmp_path / "r") as writer:
+        write_ops(writer, 5)
+        rings = Rings((tmp_path / "r",), host="host0")
+        first = rings.turn()
+        second = rings.turn()
+        assert first.rows == second.rows > 0
+
+
+def test_next_agent_goes_on_where_the_last_one_was(tmp_path: Path) -> None:
+    with recorder(tmp_path / "r") as writer:
+        write_ops(writer, 5)
+        rings = Rings((tmp_path / "r",), host="host0")
+        rings.turn()
+        cursors = rings.told()
+        write_ops(writer, 1, comm="later")
+        again = positions(Rings((tmp_path / "r",), host="host0", cursors=cursors))
+        assert again and min(again) == next(iter(cursors.values()))
+
+
+def test_history_is_bounded_and_the_rest_is_a_gap(tmp_path: Path) -> None:
+    with recorder(tmp_path / "r") as writer:
+        write_ops(writer, 50)
+        rings = Rings((tmp_path / "r",), host="host0", history=20)
+        turn = rings.turn()
+        assert turn.rows == 20
+        head = rings.live[0].file.header["head"]
+        assert [(gap.why, gap.rows) for gap in turn.gaps] == [("before the agent began", head - 20)]
+
+
+def test_overwritten_records_are_a_gap(tmp_path: Path) -> None:
+    with recorder(tmp_path / "r") as writer:
+        rings = Rings((tmp_path / "r",), host="host0")
+        write_ops(writer, 1)
+        positions(rings)
+        before = rings.live[0].position
+        write_ops(writer, 9000, comm="many")
+        turn = rings.turn()
+        gaps = [gap for gap in turn.gaps if "overwritten" in gap.why]
+        lost = sum(gap.rows for gap in gaps)
+        assert lost > 0
+        status = turn.rings[0]
+        assert before + lost + turn.rows == status.next
+        assert status.losses["overwritten"] == lost
+
+
+def test_end_of_a_process_is_told_once_more(tmp_path: Path) -> None:
+    rings = Rings((tmp_path / "r",), host="host0")
+    with recorder(tmp_path / "r") as writer:
+        write_ops(writer, 2)
+        positions(rings)
+    turn = rings.turn()
+    assert [ring.closed for ring in turn.rings] == [True]
+    rings.told()
+    assert rings.turn().rings == ()
+
+
+def test_files_of_other_hosts_and_damaged_ones_are_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "r"
+    with recorder(folder, host="elsewhere") as writer:
+        write_ops(writer, 2)
+        (folder / "rank9-1-1.ring").write_bytes(b"MYCROFTR" + bytes(100))
+        (folder / "rank8-1-1.ring").write_bytes(b"")
+        assert Rings((folder, tmp_path / "missing"), host="host0").turn().rings == ()
+
+
+def test_agents_leave_a_trace_file_as_it_is(tmp_path: Path) -> None:
+    with recorder(tmp_path / "r") as writer:
+        write_ops(writer, 3)
+        before = writer.path.read_bytes()
+        rings = Rings((tmp_path / "r",), host="host0")
+        rings.turn()
+        rings.told()
+        assert writer.path.read_bytes() == before
+
+
+def test_tables_have_the_index_of_their_ring(tmp_path: Path) -> None:
+    with recorder(tmp_path / "r", rank=0) as one, recorder(tmp_path / "r", rank=1) as two:
+        write_ops(one, 1)
+        write_ops(two, 2)
+        turn = Rings((tmp_path / "r",), host="host0").turn()
+        ops = tables_of(turn.parts)["op"]
+        counts = {
+            turn.rings[item["values"].as_py()].process.rank: item["counts"].as_py()
+            for item in ops.column("ring").combine_chunks().value_counts()
+        }
+        assert counts == {0: 1, 1: 2}
+        assert ops.schema.field("ring").type == pa.uint16()

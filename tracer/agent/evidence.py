@@ -1,0 +1,176 @@
+"""What an agent brings of a process when an incident is open: stacks, ends of logs, a Flight Recorder dump, the ring.
+
+What is done is listed here and nowhere else; a request names processes, never commands, files or options. Everything
+is bounded in time and bytes, reads only, and does not stop the process (`py-spy --nonblocking`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from mycroft.tracer.agent.rings import Ring
+from mycroft.tracer.export import export_trace
+from mycroft.tracer.process_state import process_state
+
+PY_SPY_S: Final = 10.0
+LOG_BYTES: Final = 512 << 10
+RING_RECORDS: Final = 200_000
+DUMP_BYTES: Final = 32 << 20
+DUMP_WAIT_S: Final = 4.0
+_STEP_S: Final = 0.1
+MOST_PROCESSES: Final = 8
+_PIPE: Final = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+_DUMP_FILES: Final = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One file for the incident; `data` empty: `problem` says why there is none."""
+
+    name: str
+    data: bytes = b""
+    problem: str = ""
+
+
+def gather(ring: Ring) -> Iterator[Found]:
+    """Yield everything of one process, the quickest first; what cannot be had comes as a problem."""
+    label = f"rank{ring.process.rank}" if ring.process.rank is not None else f"pid{ring.process.pid}"
+    state = process_state(ring.process)
+    alive = state is not None and state.exists
+    actions: tuple[Callable[[Ring, str], Iterator[Found]], ...] = (
+        (_stacks, _logs, _flight_recorder, _ring) if alive else (_ring,)
+    )
+    if not alive:
+        yield Found(f"{label}.stacks.txt", problem="the process has ended or lives in another pid namespace")
+    for action in actions:
+        try:
+            yield from action(ring, label)
+        except OSError as error:
+            yield Found(f"{label}.{action.__name__.strip('_')}", problem=f"{error.strerror or error}")
+
+
+def py_spy() -> str | None:
+    """Return the py-spy of this installation, else the one on the path; None: there is none."""
+    beside = Path(sys.executable).with_name("py-spy")
+    return str(beside) if beside.exists() else shutil.which("py-spy")
+
+
+def _stacks(ring: Ring, label: str) -> Iterator[Found]:
+    name = f"{label}.stacks.txt"
+    program = py_spy()
+    if program is None:
+        yield Found(name, problem="py-spy is not installed beside the agent")
+        return
+    try:
+        done = subprocess.run(
+            [program, "dump", "--nonblocking", "--pid", str(ring.process.pid)],
+            capture_output=True,
+            timeout=PY_SPY_S,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired:
+        yield Found(name, problem=f"py-spy did not end within {PY_SPY_S:.0f} s")
+        return
+    if done.returncode != 0:
+        said = " ".join(done.stderr.decode("utf-8", "replace").split())[-300:]
+        yield Found(name, problem=f"py-spy ended with {done.returncode}: {said}")
+        return
+    yield Found(name, done.stdout[:LOG_BYTES])
+
+
+def _logs(ring: Ring, label: str) -> Iterator[Found]:
+    """The ends of what standard output and error go to, where that is a file."""
+    told: set[tuple[int, int]] = set()
+    for descriptor, name in ((2, "stderr"), (1, "stdout")):
+        path = Path(f"/proc/{ring.process.pid}/fd/{descriptor}")
+        try:
+            # Through the link: a file that was rotated away is still the one the process writes to.
+            file = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        except OSError as error:
+            yield Found(f"{label}.{name}.log", problem=f"cannot be opened: {error.strerror}")
+            continue
+        with contextlib.closing(os.fdopen(file, "rb", buffering=0)) as source:
+            about = os.fstat(source.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                yield Found(f"{label}.{name}.log", problem="goes to no file; its reader may have it")
+                continue
+            if (about.st_dev, about.st_ino) in told:
+                continue
+            told.add((about.st_dev, about.st_ino))
+            source.seek(max(0, about.st_size - LOG_BYTES))
+            data = source.read(LOG_BYTES)
+            if about.st_size > LOG_BYTES:
+                data = data[data.find(b"\n") + 1 :]
+            if data:
+                yield Found(f"{label}.{name}.log", data)
+
+
+def _flight_recorder(ring: Ring, label: str) -> Iterator[Found]:
+    """Ask PyTorch's monitor thread for a dump through its pipe, where the job was started with one."""
+    with Path(f"/proc/{ring.process.pid}/environ").open("rb") as source:
+        pairs = [part.partition(b"=") for part in source.read(1 << 20).split(b"\0")]
+    variables = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+    target = next((variables[name] for name in _DUMP_FILES if variables.get(name)), None)
+    if not variables.get(_PIPE) or target is None or ring.process.rank is None:
+        return
+    name = f"{label}.fr"
+    dump = Path(f"{target}{ring.process.rank}")
+    pipe = Path(f"{variables[_PIPE]}{ring.process.rank}.pipe")
+    before = _stamp(dump)
+    try:
+        descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError as error:
+        yield Found(name, problem=f"{pipe} cannot be opened: {error.strerror}")
+        return
+    with contextlib.closing(os.fdopen(descriptor, "wb", buffering=0)) as sink:
+        if not stat.S_ISFIFO(os.fstat(sink.fileno()).st_mode):
+            yield Found(name, problem=f"{pipe} is no pipe")
+            return
+        sink.write(b"1\n")
+    deadline = time.monotonic() + DUMP_WAIT_S
+    last = before
+    while time.monotonic() < deadline:
+        time.sleep(_STEP_S)
+        stamp = _stamp(dump)
+        if stamp is not None and stamp != before and stamp == last:
+            break
+        last = stamp
+    else:
+        yield Found(name, problem=f"no new dump at {dump} within {DUMP_WAIT_S:.0f} s")
+        return
+    with dump.open("rb") as source:
+        data = source.read(DUMP_BYTES + 1)
+    if len(data) > DUMP_BYTES:
+        yield Found(name, problem=f"{dump} is larger than {DUMP_BYTES >> 20} MiB")
+    else:
+        yield Found(name, data)
+
+
+def _stamp(path: Path) -> tuple[int, int] | None:
+    try:
+        about = path.stat()
+    except OSError:
+        return None
+    return about.st_mtime_ns, about.st_size
+
+
+def _ring(ring: Ring, label: str) -> Iterator[Found]:
+    head = ring.file.header["head"]
+    state = process_state(ring.process)
+    trace = ring.file.read(max(0, head - RING_RECORDS), live=state is None or state.exists)
+    with tempfile.TemporaryDirectory(prefix="mycroft-agent-") as folder:
+        path = Path(folder) / "ring.parquet"
+        export_trace([replace(trace, process=ring.process, state=state)], path, format_="parquet")
+        yield Found(f"{label}.trace.parquet", path.read_bytes())
