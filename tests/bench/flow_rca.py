@@ -1,0 +1,130 @@
+"""What trigger and root cause of a stall cost: a window of 10 s of up to 10,240 simulated ranks.
+
+`python -m tests.bench.flow_rca [TOPOLOGY …]` prints the table; CPU time of this process, memory its largest resident
+size. The window ends 6 s after a network device went down. The paper's rules and a plain walk over dictionaries answer
+the same question on the same rows in the same run.
+"""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from mycroft.analysis.config import NS_PER_S
+from mycroft.analysis.facts import Frames
+from mycroft.analysis.flow_findings import flow_findings
+from mycroft.analysis.paper_rules import PaperTrigger, paper_cause
+from mycroft.analysis.trigger import scan
+from mycroft.app.evaluation.whole_job import store_of
+from mycroft.loaders.store import MemoryStore
+from mycroft.tracer.simulator import Simulated, Simulation, simulate, truth
+
+TOPOLOGIES = ("T512", "T2048", "T10240")
+WINDOW_S = 10.0
+STUCK_S = 6.0
+TIMES = 3
+# No benign events: the first iteration would be three times as long, and the window is the start of the job.
+SETTINGS = {"benign": False, "channels": 10, "microbatches": 7}
+
+
+def window(topology: str) -> Simulated:
+    """A job whose first 10 s are the window; its last 6 s it stands still."""
+    return simulate(
+        Simulation(
+            fault="nic_down",
+            topology=topology,
+            rank=11,
+            at_s=WINDOW_S - STUCK_S,
+            after_s=STUCK_S,
+            settings=SETTINGS,
+        )
+    )
+
+
+def measured(work: Callable[[], Any], times: int = TIMES) -> tuple[float, Any]:
+    """Return the median CPU seconds of some calls, and what the last of them returned."""
+    spent: list[float] = []
+    result: Any = None
+    for _ in range(times):
+        started = time.process_time()
+        result = work()
+        spent.append(time.process_time() - started)
+    return statistics.median(spent), result
+
+
+LAST_ROWS = """
+SELECT rank, comm_id AS comm, op_seq AS seq, CAST(op_kind AS VARCHAR) AS kind, channel, peer,
+       CAST(dir AS VARCHAR) AS dir, epoch_ns(ts) AS ts, chunks_total AS total, posted, ready, moved, done, idle_ms
+FROM flow_state
+WHERE epoch_ns(ts) > ?
+ORDER BY ts
+"""
+
+
+def plain_walk(store: Frames, at_ns: int) -> set[int]:
+    """The same question without any care: last rows into a dictionary, stuck flows by sender, most touched rank."""
+    last: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in store.frame(LAST_ROWS, [at_ns - 3 * NS_PER_S // 2]).to_dicts():
+        last[row["rank"], row["comm"], row["seq"], row["kind"], row["channel"], row["peer"], row["dir"]] = row
+    touched: dict[int, int] = defaultdict(int)
+    for row in last.values():
+        if row["dir"] == "send" and row["moved"] > row["done"] and row["idle_ms"] > 2_000:
+            touched[row["rank"]] += 1
+            touched[row["peer"]] += 1
+    most = max(touched.values(), default=0)
+    return {rank for rank, count in touched.items() if count == most}
+
+
+def run(topology: str) -> int:
+    """Measure one topology and print its line."""
+    simulated = window(topology)
+    counts = {kind: len(columns["trace"]) for kind, columns in simulated.rows.items()}
+    expected = set(truth(simulated)["root_cause"]["ranks"])
+    world = simulated.config.tp * simulated.config.pp * simulated.config.dp
+    at_ns = int((simulated.injected_ns or 0) + STUCK_S * NS_PER_S)
+    store: MemoryStore = store_of(simulated)
+    simulated.rows.clear()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    tick, _ = measured(lambda: scan(store, since_ns=at_ns - NS_PER_S, until_ns=at_ns))
+    stall, findings = measured(lambda: flow_findings(store, at=at_ns))
+    named = set(findings[0].root_cause.ranks) if findings else set()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    paper, report = measured(lambda: paper_cause(store, PaperTrigger(at_ns, "failure", 0, WINDOW_S)))
+    plain, walked = measured(lambda: plain_walk(store, at_ns))
+    words = ["right" if expected <= who else "wrong" for who in (named, {report.rank}, walked)]
+    print(
+        f"| {topology} | {world} | {(counts['state'] + counts['flow']) / 1e6:.2f} | {counts['op'] / 1e6:.2f} "
+        f"| {1000 * tick:.0f} | {1000 * stall:.0f}, {words[0]} | {peak / 1e6:.2f} (+{(peak - before) / 1e6:.2f}) "
+        f"| {1000 * paper:.0f}, {words[1]} | {1000 * plain:.0f}, {words[2]} |",
+        flush=True,
+    )
+    return 0
+
+
+HEAD = """
+| topology | ranks | M flow rows | M op rows | trigger per tick, CPU-ms | stall to its cause, CPU-ms | memory, GB \
+| the paper's rules, CPU-ms | a plain walk, CPU-ms |
+|---|---|---|---|---|---|---|---|---|"""
+
+
+def main() -> int:
+    """Measure each topology in a process of its own, so that the memory is its own."""
+    if len(sys.argv) == 3 and sys.argv[1] == "--one":
+        return run(sys.argv[2])
+    print(HEAD.strip("\n"))
+    failed = 0
+    for topology in sys.argv[1:] or TOPOLOGIES:
+        command = [sys.executable, "-m", "tests.bench.flow_rca", "--one", topology]
+        failed += subprocess.run(command, cwd=Path(__file__).parents[2], check=False).returncode != 0
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())
