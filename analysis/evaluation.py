@@ -154,7 +154,9 @@ def component_of(finding: Finding) -> str:
     if finding.category == "slow_nic":
         return "qp" if flow is not None and flow.channel is not None else "nic"
     if finding.category == "proxy_stall":
-        return "recv_proxy" if flow is not None and flow.dir == "recv" else "proxy"
+        # A proxy that sleeps is late with all it does; only one that stands still shows which half it leaves.
+        stands = finding.status == "hang" and flow is not None and flow.dir == "recv"
+        return "recv_proxy" if stands else "proxy"
     if finding.category == "slow_compute":
         if finding.component == "host":
             return "host_gpu"

@@ -150,10 +150,10 @@ def test_runs_survive_json() -> None:
     assert run_from_json(json.loads(json.dumps(asdict(made)))) == made
 
 
-def finding(category: str, component: str = "nic", flow: Flow | None = None) -> Finding:
+def finding(category: str, component: str = "nic", flow: Flow | None = None, status: str = "slow") -> Finding:
     return Finding(
         id="f1",
-        status="slow",
+        status=status,  # pyright: ignore[reportArgumentType]
         category=category,
         component=component,  # pyright: ignore[reportArgumentType]
         confidence="medium",
@@ -167,8 +167,9 @@ def finding(category: str, component: str = "nic", flow: Flow | None = None) -> 
     [
         (finding("slow_nic"), "nic"),
         (finding("slow_nic", flow=Flow(channel=1, dir="send")), "qp"),
-        (finding("proxy_stall", "process", Flow(dir="recv")), "recv_proxy"),
-        (finding("proxy_stall", "process", Flow(dir="send")), "proxy"),
+        (finding("proxy_stall", "process", Flow(dir="recv"), "hang"), "recv_proxy"),
+        (finding("proxy_stall", "process", Flow(dir="send"), "hang"), "proxy"),
+        (finding("proxy_stall", "process", Flow(dir="recv")), "proxy"),
         (finding("slow_compute", "host"), "host_gpu"),
         (finding("slow_compute", "gpu"), "gpu"),
         (finding("slow_compute", "code"), "app"),
