@@ -15,7 +15,8 @@ from mycroft.analysis.config import DEFAULTS, Thresholds
 from mycroft.analysis.culprits import blame
 from mycroft.analysis.facts import Facts, Frames, read_facts
 from mycroft.analysis.findings import compose
-from mycroft.analysis.flow_findings import flow_findings, with_flows
+from mycroft.analysis.flow_findings import with_flows
+from mycroft.analysis.flow_verdict import FlowEvidence, flow_evidence, young
 from mycroft.analysis.liveness import judge
 from mycroft.analysis.machine import read_machine
 from mycroft.analysis.machine_rules import symptom_time
@@ -35,6 +36,8 @@ def diagnose(store: Frames, *, limits: Thresholds = DEFAULTS, at: int | None = N
     Depends on the evidence alone: equal evidence gives equal bytes, whatever the order of files. Evidence of several
     jobs gives the findings of each.
     """
+    if at is not None:
+        return _at(store, limits, at)
     others = others_in(store)
     verdict = _diagnose(store, limits)
     return together(verdict, store, [(_diagnose(job, limits), job) for job in others]) if others else verdict
@@ -43,9 +46,9 @@ def diagnose(store: Frames, *, limits: Thresholds = DEFAULTS, at: int | None = N
 def _diagnose(store: Frames, limits: Thresholds) -> Verdict:
     facts = read_facts(store)
     case = build_case(facts, limits=limits)
-    flows = flow_findings(store)
-    findings = with_flows(compose(case, blame(case)), flows)
-    status, summary = _headline(case, findings)
+    evidence = flow_evidence(store, limits.flow)
+    findings = with_flows(_without_flight(case, evidence, compose(case, blame(case))), evidence.findings)
+    status, summary = _headline(case, findings, evidence)
     return Verdict(
         engine=f"{_version()}/{RULES_VERSION}",
         evidence=EvidenceSummary(
@@ -59,8 +62,37 @@ def _diagnose(store: Frames, limits: Thresholds) -> Verdict:
         status=status,
         summary=summary,
         findings=findings,
-        unknown=_unknown(case, findings, aged=bool(flows)),
+        unknown=_unknown(case, findings, aged=bool(evidence.stalls)),
+        standing=evidence.standing,
     )
+
+
+def _at(store: Frames, limits: Thresholds, at: int) -> Verdict:
+    """The verdict of one moment; of other sources only the names of hosts and groups are used."""
+    evidence = flow_evidence(store, limits.flow, at=at)
+    ranks = len(evidence.snapshot.ranks) if evidence.snapshot is not None else 0
+    findings = evidence.findings
+    status: Status = findings[0].status if findings else "healthy"
+    summary = findings[0].summary if findings else f"Healthy: {ranks} ranks, at work."
+    if not findings and (evidence.snapshot is None or not evidence.moves):
+        status, summary = "cannot_tell", f"Cannot tell: {young(evidence) or 'no tracer left rows'}."
+    return Verdict(
+        engine=f"{_version()}/{RULES_VERSION}",
+        evidence=EvidenceSummary(ranks_seen=ranks),
+        status=status,
+        summary=summary,
+        findings=findings,
+        standing=evidence.standing,
+    )
+
+
+def _without_flight(case: Case, evidence: FlowEvidence, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    """Leave out hangs that are told from the order of operations alone, where flows show the job at work."""
+    if evidence.snapshot is None or not evidence.moves or evidence.stalls:
+        return findings
+    if any(d.kind != "ring" for d in case.facts.dumps.values()) or case.facts.stacks or case.lives:
+        return findings
+    return tuple(f for f in findings if f.status != "hang")
 
 
 def build_case(facts: Facts, *, limits: Thresholds = DEFAULTS) -> Case:
@@ -77,7 +109,7 @@ def build_case(facts: Facts, *, limits: Thresholds = DEFAULTS) -> Case:
         places=where,
         graph=graph,
         lives=found,
-        signs=life_claims(facts, found),
+        signs=life_claims(facts, found, {r for r, place in where.items() if place.waits}),
         mismatches=find_mismatches(facts, matched),
         liveness=judge(facts, matched, where, found, graph.waiting, limits),
         limits=limits,
@@ -86,26 +118,30 @@ def build_case(facts: Facts, *, limits: Thresholds = DEFAULTS) -> Case:
     )
 
 
-def _headline(case: Case, findings: tuple[Finding, ...]) -> tuple[Status, str]:
+def _headline(case: Case, findings: tuple[Finding, ...], evidence: FlowEvidence) -> tuple[Status, str]:
     if findings:
         first = findings[0]
         more = f" ({len(findings) - 1} more findings.)" if len(findings) > 1 else ""
         return first.status, first.summary + more
-    why_not = _why_not_healthy(case)
+    why_not = young(evidence) or _why_not_healthy(case, moves=evidence.moves)
     if why_not:
         return "cannot_tell", f"Cannot tell: {why_not}."
     ranks = len(case.facts.dumps) or len(case.facts.ranks)
-    return "healthy", f"Healthy: {ranks} ranks, no rank waits for another, nothing failed."
+    going = "all at work" if evidence.moves and case.graph.waiting else "no rank waits for another"
+    return (
+        "healthy",
+        f"Healthy: {ranks} ranks, {going}, nothing failed.",
+    )
 
 
-def _why_not_healthy(case: Case) -> str:
+def _why_not_healthy(case: Case, *, moves: bool) -> str:
     """Return what keeps a case without findings from being called healthy; empty: nothing does."""
     facts = case.facts
     if not facts.dumps and not case.lives:
         return "there is no dump, log or stack of any rank"
     if not _shows_progress(case):
         return "nothing shows that the ranks went on: no dump, no step, no finished operation and no end"
-    if case.graph.waiting and case.liveness.state != "in_flight":
+    if case.graph.waiting and case.liveness.state != "in_flight" and not moves:
         return f"{count_words(case.graph.waiting)} wait, and the evidence does not show for whom"
     failed = [r for r, life in case.lives.items() if life.victim_error is not None or life.size_complaint is not None]
     if failed:

@@ -156,8 +156,11 @@ def flow_findings(store: Frames, limits: FlowLimits = FLOW_DEFAULTS, *, at: int 
     Confident only where both sides were seen. Ranks that merely wait are victims, never causes.
     """
     snapshot = read_snapshot(store, limits, at=at)
-    if snapshot is None:
-        return ()
+    return stalls_of(store, snapshot, limits) if snapshot is not None else ()
+
+
+def stalls_of(store: Frames, snapshot: Snapshot, limits: FlowLimits) -> tuple[Finding, ...]:
+    """Return the findings of one snapshot."""
     graph = FlowGraph(snapshot, limits)
     graph.build()
     teller = _Teller(store, snapshot, limits)
@@ -174,7 +177,7 @@ def with_flows(others: Sequence[Finding], flows: Sequence[Finding]) -> tuple[Fin
     why. A stall that names only ranks which wait for something else is that stall, seen from further away.
     """
     if not flows:
-        return tuple(others)
+        return tuple(replace(f, id=f"f{n}") for n, f in enumerate(others, 1))
     better: list[Finding] = []
     kept: list[Finding] = []
     for flow in flows:

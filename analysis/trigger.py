@@ -9,13 +9,45 @@ A stall that fires only starts the walk; it is reported when the sink's own age 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Final, Literal
 
-from mycroft.analysis.config import FLOW_DEFAULTS, FlowLimits
+import numpy as np
+import polars as pl
+
+from mycroft.analysis.attribution import culprits
+from mycroft.analysis.case import count_words
+from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_S, FlowLimits
 from mycroft.analysis.facts import Frames
+from mycroft.analysis.host_clocks import RANK_HOSTS, clock_offsets
+from mycroft.analysis.intermittent import events
+from mycroft.analysis.slow_findings import find_slowness
 
 Detector = Literal["stall", "slow", "intermittent"]
+
+BEATS: Final = """
+SELECT rank, epoch_ns(ts) AS ts, epoch_ns(last_progress_ts) AS progress
+FROM heartbeat
+WHERE ts >= make_timestamp_ns($1) AND ts < make_timestamp_ns($2) AND last_progress_ts IS NOT NULL
+    AND (sampler_ts IS NULL OR ts <= sampler_ts)
+ORDER BY ts
+"""
+SPAN: Final = "SELECT min(epoch_ns(ts)) AS first, max(epoch_ns(ts)) AS last FROM heartbeat"
+# An operation that is or was open for long, of one communicator; most are not.
+LONG_OPS: Final = """
+SELECT comm_id AS comm, rank, CAST(coalesce(pair_seq, op_seq) AS BIGINT) AS seq, epoch_ns(enq_ts) AS enq,
+       CASE WHEN dur_ns IS NOT NULL THEN epoch_ns(start_ts) + dur_ns END AS "end"
+FROM coll_ops
+WHERE enq_ts IS NOT NULL AND enq_ts < make_timestamp_ns($2) AND NOT coalesce(retired, FALSE)
+    AND rank IN (SELECT rank FROM rank_dumps WHERE kind = 'ring')
+    AND (dur_ns IS NULL OR epoch_ns(start_ts) + dur_ns - epoch_ns(enq_ts) > $1)
+ORDER BY comm, rank, enq
+"""
+# Heartbeats from before the window that say how things stood at its start.
+BEFORE_NS: Final = 12 * NS_PER_S
+# Usual ages are learnt from operations that ended; of them, this many per communicator may be exceptions.
+_FOREVER: Final = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +67,8 @@ class Firing:
     """What it passed, in the same unit."""
     what: str
     """In words."""
+    row: int | None = None
+    """Of slowness, the iteration."""
 
 
 def scan(
@@ -44,4 +78,156 @@ def scan(
 
     A detector that stays in alarm fires once, and again only after it has been quiet (`rearm_ns`).
     """
-    raise NotImplementedError
+    span = store.frame(SPAN).row(0)
+    if span[0] is None:
+        return ()
+    first = int(span[0]) if since_ns is None else since_ns
+    last = int(span[1]) if until_ns is None else until_ns
+    found = [
+        *once(stall_ticks(store, limits, first, last), limits),
+        *slow_firings(store, limits, first, last),
+        *intermittent_firings(store, limits, first, last),
+    ]
+    return tuple(sorted(found, key=lambda f: (f.at_ns, f.detector, f.comm if f.comm is not None else -1, f.ranks)))
+
+
+def once(firings: Sequence[Firing], limits: FlowLimits) -> Iterator[Firing]:
+    """Leave out firings of what has not been quiet since its last one."""
+    last: dict[tuple[str, int | None], int] = {}
+    for one in firings:
+        key = one.detector, one.comm
+        if key not in last or one.at_ns - last[key] > limits.rearm_ns:
+            yield one
+        last[key] = one.at_ns
+
+
+# ---- stalls ---------------------------------------------------------------------------------------
+
+
+def stall_ticks(store: Frames, limits: FlowLimits, first: int, last: int) -> list[Firing]:
+    """Return each tick at which the job, or a communicator of it, is silent."""
+    offsets = clock_offsets(store, at=last)
+    slack = max((abs(v) for v in offsets.values()), default=0)
+    ticks = np.arange(first // limits.tick_ns + 1, last // limits.tick_ns + 1, dtype=np.int64) * limits.tick_ns
+    if not len(ticks):
+        return []
+    beats = store.frame(BEATS, (max(0, first - BEFORE_NS - slack), last + slack))
+    clock = pl.DataFrame(
+        {"rank": list(offsets), "offset": list(offsets.values())}, schema={"rank": pl.UInt32, "offset": pl.Int64}
+    )
+    beats = (
+        beats.join(clock, on="rank", how="left", maintain_order="left")
+        .with_columns((pl.col(c) - pl.col("offset").fill_null(0)).alias(c) for c in ("ts", "progress"))
+        .sort("ts")
+    )
+    if beats.is_empty():
+        return []
+    progress, ranks = _progress_at(beats, ticks)
+    found: list[Firing] = []
+    for n, tick in enumerate(ticks):
+        found += _job_silent(int(tick), progress[n], ranks, limits)
+    return sorted([*found, *_comm_silent(store, limits, ticks, progress, ranks, offsets)], key=lambda f: f.at_ns)
+
+
+def _progress_at(beats: pl.DataFrame, ticks: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """Return each rank's last progress as known at each tick; -1 where nothing was known yet."""
+    ranks, columns = np.unique(beats["rank"].to_numpy(), return_inverse=True)
+    rows = np.searchsorted(ticks, beats["ts"].to_numpy(), side="left")
+    progress = np.full((len(ticks) + 1, len(ranks)), -1, dtype=np.int64)
+    np.maximum.at(progress, (rows, columns), beats["progress"].to_numpy())
+    return np.maximum.accumulate(progress[:-1], axis=0), ranks
+
+
+def _job_silent(
+    tick: int, progress: np.ndarray[Any, Any], ranks: np.ndarray[Any, Any], limits: FlowLimits
+) -> list[Firing]:
+    known = progress >= 0
+    if known.sum() < 2:
+        return []
+    silence = tick - progress[known]
+    middle = float(np.median(silence))
+    long = silence > limits.silence_half_ns
+    if middle <= limits.silence_median_ns or 2 * int(long.sum()) < len(silence):
+        return []
+    standing = tuple(int(r) for r in ranks[known][long])
+    what = f"half of {len(silence)} ranks have made no progress for {middle / NS_PER_S:.1f} s"
+    return [Firing(tick, "stall", standing, None, middle / NS_PER_S, limits.silence_median_ns / NS_PER_S, what)]
+
+
+def _comm_silent(
+    store: Frames,
+    limits: FlowLimits,
+    ticks: np.ndarray[Any, Any],
+    progress: np.ndarray[Any, Any],
+    ranks: np.ndarray[Any, Any],
+    offsets: dict[int, int],
+) -> list[Firing]:
+    """An operation older than any healthy one before it, whose ranks do not move: a stall that most do not feel."""
+    rows = store.frame(LONG_OPS, (limits.open_ns // 2, int(ticks[-1]) + 1))
+    by_comm: dict[int, list[tuple[int, int, int]]] = {}
+    for comm, rank, _, enq, end in rows.iter_rows():
+        shift = offsets.get(int(rank), 0)
+        ended = _FOREVER if end is None else int(end) - shift
+        by_comm.setdefault(int(comm), []).append((int(rank), int(enq) - shift, ended))
+    column = {int(r): n for n, r in enumerate(ranks)}
+    found: list[Firing] = []
+    for comm, ops in sorted(by_comm.items()):
+        for n, tick in enumerate(ticks):
+            healthy = max((end - enq for _, enq, end in ops if end <= tick), default=0)
+            limit = max(limits.open_ns, round(limits.open_ages * healthy))
+            old = [(r, enq) for r, enq, end in ops if end > tick and tick - enq > limit]
+            still = [
+                (r, enq) for r, enq in old if r in column and tick - progress[n, column[r]] > limits.silence_half_ns
+            ]
+            if still:
+                age = max(tick - enq for _, enq in still) / NS_PER_S
+                who = tuple(sorted({r for r, _ in still}))
+                what = f"{count_words(who)} inside an operation of one communicator for {age:.1f} s without progress"
+                found.append(Firing(int(tick), "stall", who, comm, float(age), limit / NS_PER_S, what))
+    return found
+
+
+# ---- slowness and intermittent stalls --------------------------------------------------------------
+
+
+def slow_firings(store: Frames, limits: FlowLimits, first: int, last: int) -> list[Firing]:
+    """Return each confirmed alarm once, at the first tick after the iteration that confirmed it."""
+    found = find_slowness(store, limits, at=last)
+    if found is None:
+        return []
+    hosts: dict[int, list[int]] = {}
+    for rank, host in store.frame(RANK_HOSTS).iter_rows():
+        hosts.setdefault(int(host), []).append(int(rank))
+    firings: list[Firing] = []
+    told: set[object] = set()
+    alarms = np.zeros(len(found.service.ends), dtype=bool)
+    for w in found.watches.values():
+        alarms |= w.alarm.any(axis=1)
+    for row in np.nonzero(alarms)[0]:
+        tick = (int(found.service.ends[row]) // limits.tick_ns + 1) * limits.tick_ns
+        for one in culprits(found, int(row)):
+            if one.key in told:
+                continue
+            told.add(one.key)
+            if not first <= tick <= last + limits.tick_ns:
+                continue
+            who = one.ranks or tuple(hosts.get(one.host, ())) if one.host is not None else one.ranks
+            what = f"{one.component} of {count_words(who)}: {one.ratio:.2f} times its usual time"
+            firings.append(Firing(tick, "slow", who, None, one.ratio, limits.eff_gpu, what, int(row)))
+    return firings
+
+
+def intermittent_firings(store: Frames, limits: FlowLimits, first: int, last: int) -> list[Firing]:
+    """Return each time that one stage held a slice for too long, at the tick after it was over."""
+    return [
+        Firing(
+            (e.end_ns // limits.tick_ns + 1) * limits.tick_ns,
+            "intermittent",
+            e.ranks,
+            None,
+            e.held_s,
+            limits.slice_ns / NS_PER_S,
+            f"{e.component} of {count_words(e.ranks)} held one slice for {e.held_s:.2f} s",
+        )
+        for e in events(store, limits, since_ns=first, until_ns=last)
+    ]
