@@ -33,10 +33,8 @@ def together(first: Verdict, store: Frames, others: Sequence[tuple[Verdict, Fram
 
     Only the first of the files of a job names it: evidence has no better name for what it does not call a job.
     """
-    theirs = [(verdict, _paths(job)) for verdict, job in others]
-    taken = {path for _verdict, paths in theirs for path in paths}
-    mine = [path for path in _paths(store) if path not in taken] or _paths(store)
-    verdicts = [(first, _title(mine)), *((verdict, _title(paths)) for verdict, paths in theirs)]
+    titles = job_titles(store, [job for _verdict, job in others])
+    verdicts = list(zip([first, *(verdict for verdict, _job in others)], titles, strict=True))
     labelled = [(f, title) for verdict, title in verdicts for f in verdict.findings]
     labelled.sort(key=lambda pair: _SURE[pair[0].confidence])
     head = f"The evidence is of {len(verdicts)} jobs. "
@@ -52,6 +50,14 @@ def together(first: Verdict, store: Frames, others: Sequence[tuple[Verdict, Fram
         findings=tuple(findings),
         unknown=tuple(dict.fromkeys(u for verdict, _title in verdicts for u in verdict.unknown)),
     )
+
+
+def job_titles(store: Frames, others: Sequence[Frames]) -> list[str]:
+    """Return what to call each job, the first one first: the folder or archive of its files, else the first file."""
+    theirs = [_paths(job) for job in others]
+    taken = {path for paths in theirs for path in paths}
+    mine = [path for path in _paths(store) if path not in taken] or _paths(store)
+    return [_title(paths) for paths in (mine, *theirs)]
 
 
 def _of_job(finding: Finding, title: str, number: int) -> Finding:

@@ -33,6 +33,7 @@ from mycroft.loaders.bundle import Limits, NamedFile
 
 if TYPE_CHECKING:
     from mycroft.analysis.verdict import Verdict
+    from mycroft.loaders.store import Store
 
 LOG: Final = logging.getLogger("mycroft.ingest")
 POLL_S: Final = 0.2
@@ -113,6 +114,10 @@ class Draft:
     verdict: Verdict
     digest: str
     world_size: int | None
+    name: str = ""
+    """What the job is called where the evidence is of several."""
+    others: tuple[Draft, ...] = ()
+    """A trace for each further job; the verdict of this one is then that of all together."""
 
     @property
     def incident(self) -> str | None:
@@ -167,9 +172,32 @@ def prepare(
     stages.progress("diagnose", 0, 1)
     with open_store(path) as store:
         verdict = diagnose(store)
+        name, others = _split(store, folder, summary.digest)
     _keep_verdict(path, verdict)
     stages.progress("diagnose", 1, 1)
-    return Draft(path, verdict, summary.digest, summary.world_size)
+    return Draft(path, verdict, summary.digest, summary.world_size, name, others)
+
+
+def _split(store: Store, folder: Path, digest: str) -> tuple[str, tuple[Draft, ...]]:
+    """Return the name of the first job of a trace, and a trace for each further one; mostly there is none."""
+    from mycroft.analysis import diagnose
+    from mycroft.analysis.several_jobs import job_titles
+    from mycroft.loaders.one_job import extract_job
+    from mycroft.loaders.store import OtherJob, open_store
+
+    others = [job for job in store.jobs() if isinstance(job, OtherJob)]
+    if not others:
+        return "", ()
+    first, *names = job_titles(store, others)
+    drafts: list[Draft] = []
+    for number, (job, name) in enumerate(zip(others, names, strict=True), 1):
+        path = folder / f"trace-{number}.duckdb"
+        extract_job(job, path)
+        with open_store(path) as alone:
+            verdict = diagnose(alone)
+        _keep_verdict(path, verdict)
+        drafts.append(Draft(path, verdict, digest, None, name))
+    return first, tuple(drafts)
 
 
 def room_in(folder: Path) -> Limits:
@@ -198,19 +226,13 @@ class Published:
         return self.incident or WHOLE_VERDICT
 
 
-def publish(draft: Draft, data_dir: Path, *, title: str, truth: Mapping[str, Any] | None = None) -> Published:
-    """Give a draft its place in the catalogue of `data_dir`, whose file system it must lie on.
-
-    Evidence that is there already, under the same title and judged by the same rules, is not published again. `truth`
-    of a job that was broken on purpose is kept in the catalogue for its page, and not in the trace.
-    """
-    from mycroft.analysis.scoring import score_case
+def _summary(draft: Draft) -> dict[str, Any]:
+    """Return what the list of traces shows of one."""
+    from mycroft.app.similar import SUMMARY_KEY, kept_of
     from mycroft.app.version import ANALYSIS_VERSION
-    from mycroft.loaders.catalogue import Catalogue, new_trace_id
 
     verdict = draft.verdict
-    trace = new_trace_id(title, draft.digest)
-    summary: dict[str, Any] = {
+    return {
         "digest": draft.digest,
         "analysis": ANALYSIS_VERSION,
         "status": verdict.status,
@@ -223,12 +245,49 @@ def publish(draft: Draft, data_dir: Path, *, title: str, truth: Mapping[str, Any
         "ranks_expected": verdict.evidence.ranks_expected,
         "files": verdict.evidence.files,
         "formats": verdict.evidence.formats,
+        SUMMARY_KEY: kept_of(verdict.to_dict()),
     }
+
+
+def _publish_job(draft: Draft, data_dir: Path, *, title: str, jobs_of: list[dict[str, str]]) -> None:
+    from mycroft.loaders.catalogue import new_trace_id
+
+    summary = {**_summary(draft), "jobs": jobs_of}
+    _into_catalogue(draft, data_dir, new_trace_id(title, draft.digest), title, summary)
+
+
+def publish(draft: Draft, data_dir: Path, *, title: str, truth: Mapping[str, Any] | None = None) -> Published:
+    """Give a draft its place in the catalogue of `data_dir`, whose file system it must lie on.
+
+    Evidence that is there already, under the same title and judged by the same rules, is not published again. `truth`
+    of a job that was broken on purpose is kept in the catalogue for its page, and not in the trace.
+    """
+    from mycroft.analysis.scoring import score_case
+    from mycroft.loaders.catalogue import new_trace_id
+
+    trace = new_trace_id(title, draft.digest)
+    summary = _summary(draft)
     if truth is not None:
         injected = injected_of(truth)
-        injected = replace(injected, outcome=score_case(title, verdict, injected.truth()).outcome)
+        injected = replace(injected, outcome=score_case(title, draft.verdict, injected.truth()).outcome)
         # Through JSON, as the catalogue holds it, for the comparison below.
         summary["injected"] = json.loads(json.dumps(injected.to_json()))
+    if draft.others:
+        # The other traces are named by this one, and it by them, so that each page can lead to all.
+        jobs_of = [{"trace": trace, "name": draft.name}]
+        for other in draft.others:
+            own = f"{title} · {other.name}"
+            jobs_of.append({"trace": new_trace_id(own, draft.digest), "name": other.name})
+        summary["jobs"] = jobs_of
+        for other in draft.others:
+            _publish_job(other, data_dir, title=f"{title} · {other.name}", jobs_of=jobs_of)
+    return _into_catalogue(draft, data_dir, trace, title, summary)
+
+
+def _into_catalogue(draft: Draft, data_dir: Path, trace: str, title: str, summary: dict[str, Any]) -> Published:
+    from mycroft.loaders.catalogue import Catalogue
+
+    verdict = draft.verdict
     catalogue = Catalogue(data_dir)
     try:
         known = next((entry for entry in catalogue.list() if entry.trace_id == trace), None)

@@ -167,6 +167,7 @@ def layout(ctx: PageContext, trace: str, file: int) -> Component:
         "file",
         html.Div(html.H1(known["path"], className="mono file__name"), className="page-title"),
         panel("File", facts(rows, class_name="facts--wide"), _problems(known)),
+        page.file_elsewhere(known["job"], known["file_id"]),
         dcc.Location(id="file-place", refresh=False),
         panel("Content", html.Div(content(page, known, None), id="file-content"), class_name="panel--text"),
         crumbs=[*crumbs, (words.shorten(known["path"], 60), None)],

@@ -13,7 +13,7 @@ from mycroft.app.pages import frame, links, share_dialog
 from mycroft.app.pages.diagnosis_view import first_incident
 from mycroft.app.pages.links import TraceLinks
 from mycroft.app.pages.page import PageContext
-from mycroft.app.pages.panel import Child, attributes, note
+from mycroft.app.pages.panel import Child, attributes, link, note
 from mycroft.app.queries import TraceReader
 from mycroft.app.reads import verdicts
 from mycroft.app.urls import build
@@ -94,6 +94,7 @@ class TracePage:
             return None
         address = self.ctx.address
         said: list[Child] = [html.Div(problem) for problem in address.problems]
+        said += self._several_jobs(self.ctx)
         newest = max(self.ctx.queries.generations(self.reader.trace), default=self.reader.generation)
         if newest > self.reader.generation:
             view = {key: value for key, value in address.view.items() if key != "g"}
@@ -111,6 +112,43 @@ class TracePage:
                 )
             )
         return note(*said) if said else None
+
+    def _jobs(self, ctx: PageContext) -> list[tuple[str, str]]:
+        """Return trace and name of each job of the evidence, in order; empty where it was of one."""
+        jobs = ctx.queries.entry(self.reader.trace).summary.get("jobs")
+        return [(str(job["trace"]), str(job["name"])) for job in jobs] if isinstance(jobs, list) else []
+
+    def file_elsewhere(self, job: int, file: int) -> Child:
+        """Return where the content of a file of another job of the evidence is; None for one of this job."""
+        jobs = self._jobs(self.ctx) if self.ctx is not None else []
+        if not 0 < job < len(jobs) or jobs[job][0] == self.reader.trace:
+            return None
+        trace, name = jobs[job]
+        can_write = self.ctx is not None and self.ctx.grant.can_write
+        there: Child = link(name, TraceLinks(trace).file(file)) if can_write else html.Code(name)
+        return note(html.Div(["This file is of another job of the evidence, and its content is there: ", there, "."]))
+
+    def _several_jobs(self, ctx: PageContext) -> list[Child]:
+        """Return what to know where the evidence was of several jobs: which this trace is, and where the others are."""
+        named = self._jobs(ctx)
+        if len(named) < 2:
+            return []
+        mine = next((name for trace, name in named if trace == self.reader.trace), "")
+        others: list[Child] = []
+        for trace, name in named:
+            if trace != self.reader.trace:
+                # A visitor by a share link may read this trace only.
+                shown: Child = links_to(trace, name) if ctx.grant.can_write else html.Code(name)
+                others += [", " if others else "", shown]
+        first = named[0][0] == self.reader.trace
+        verdict = " The verdict is that of all jobs together." if first else ""
+        head = f"The evidence is of {words.plural(len(named), 'job')}. The tables and pictures here are those of "
+        return [html.Div([head, html.Code(mine), f".{verdict} The others: ", *others, "."])]
+
+
+def links_to(trace: str, name: str) -> Child:
+    """Return a link to another trace."""
+    return link(name, TraceLinks(trace).overview())
 
 
 def open_trace(ctx: PageContext, trace: str) -> TracePage:

@@ -18,7 +18,7 @@ LIMIT ?
 _FILES_COUNT: Final = "SELECT count(*) FROM files"
 _FILE: Final = """
 SELECT file_id::BIGINT AS file_id, loader, path, size_bytes::BIGINT AS size_bytes, sha256, rows::BIGINT AS rows,
-    dropped::BIGINT AS dropped, problems, rank::BIGINT AS rank
+    dropped::BIGINT AS dropped, problems, rank::BIGINT AS rank, coalesce(job_id, 0)::BIGINT AS job
 FROM files
 WHERE file_id = ?
 """
