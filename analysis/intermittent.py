@@ -152,6 +152,11 @@ def _events_of(rows: Sequence[dict[str, Any]], limits: FlowLimits) -> list[Event
     posts = [_flow(r, r["post"]) for r in rows if r["dir"] == "recv" and r["post"] > limits.slice_ns]
     found = [_event("proxy", (rank,), [f for f in posts if f.dst == rank]) for rank in sorted({f.dst for f in posts})]
     blamed = {r for e in found for r in e.ranks}
+    everyone = {r for row in rows for r in (row["rank"], row["peer"])}
+    # Who held something itself, in whatever stage; waiting for others is not holding.
+    holding = {r["rank"] for r in rows if r["post"] > limits.slice_ns or r["net"] > limits.slice_ns}
+    if len(blamed) > 1 and _all_together(holding, everyone):
+        return []
     sends = [r for r in rows if r["dir"] == "send" and not {r["rank"], r["peer"]} & blamed]
     unsent: list[HeldFlow] = []
     for r in sends:
@@ -172,7 +177,12 @@ def _events_of(rows: Sequence[dict[str, Any]], limits: FlowLimits) -> list[Event
         own = r["net"] - r["late"]
         if own > limits.slice_ns and r["hold"] < own // 2 and not {r["rank"], r["peer"]} & blamed:
             nets.append(_flow(r, own))
-    return found + _network(nets)
+    return found + [e for e in _network(nets) if len(e.ranks) < 3 or not _all_together(set(e.ranks), everyone)]
+
+
+def _all_together(held: set[int], everyone: set[int]) -> bool:
+    """Whether so many are held that it is the job, or its machine, that paused, and nobody stands out."""
+    return 2 * len(held) > len(everyone)
 
 
 def _network(nets: Sequence[HeldFlow]) -> list[Event]:
