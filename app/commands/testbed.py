@@ -26,6 +26,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--abi", metavar="V", type=int, choices=range(1, 8), help="version of NCCL's profiler ABI")
     run.add_argument("--connections", metavar="N", type=int, help="connections per channel")
     run.add_argument("--algo", choices=("RING", "TREE"), help="algorithm of all_reduce")
+    run.add_argument(
+        "--torch", action="store_true", default=None, help="through torch.distributed, with Flight Recorder dumps"
+    )
     run.add_argument("--no-trace", action="store_false", dest="trace", default=None, help="load no plugin")
     run.add_argument(
         "--no-namespaces", action="store_false", dest="namespaces", default=None, help="shape in process, also as root"
@@ -59,7 +62,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.hosts is not None:
         layout = replace(layout, hosts=arguments.hosts)
     names = (
-        "seed", "rank", "at_iteration", "iterations", "patience_s", "abi", "connections", "algo", "trace", "namespaces"
+        "seed", "rank", "at_iteration", "iterations", "patience_s", "abi", "connections", "algo", "trace", "namespaces",
+        "torch",
     )  # fmt: skip
     given = {name: getattr(arguments, name) for name in names if getattr(arguments, name) is not None}
     chosen = replace(chosen, layout=layout, **given)

@@ -22,9 +22,19 @@ from mycroft.tracer.testbed import logs
 from mycroft.tracer.testbed.control import Channel
 from mycroft.tracer.testbed.namespaces import die_with_parent
 from mycroft.tracer.testbed.plan import Plan
+from mycroft.tracer.testbed.scenarios import Scenario
 from mycroft.tracer.testbed.training import Orders, Training
 
 _TURN_S = 0.1
+
+
+def _kind(scenario: Scenario) -> type[Training]:
+    """Return what runs the job; torch is imported only where it is asked for."""
+    if not scenario.torch:
+        return Training
+    from mycroft.tracer.testbed.torch_training import TorchTraining
+
+    return TorchTraining
 
 
 def run_rank(plan: Plan, rank: int, local: int) -> None:
@@ -55,6 +65,7 @@ def run_rank(plan: Plan, rank: int, local: int) -> None:
         channel.send(kind="rank", rank=rank, pid=os.getpid(), port=engine.port)
         orders = Orders()
         peers: dict[str, Any] = {}
+        known: list[Any] = []
         ready = threading.Event()
 
         def obey(message: dict[str, Any]) -> None:
@@ -67,11 +78,17 @@ def run_rank(plan: Plan, rank: int, local: int) -> None:
             elif message["kind"] == "code":
                 with orders.lock:
                     orders.code, orders.at_iteration = message["code"], message["at_iteration"]
+            elif message["kind"] == "dump":
+                # As torch's watchdog does: from another thread, wherever the rank stands.
+                for one in known:
+                    one.write_dump(plan.folder / "flight_recorder")
+                channel.send(kind="dumped", rank=rank)
 
         channel.listen(obey, name="orders")
         ready.wait()
         members = [(plan.address(r), port, plan.host_name(layout.host(r))) for r, port in enumerate(peers["ports"])]
-        training = Training(scenario, rank, engine, members, plan.folder / "job", orders)
+        training = _kind(scenario)(scenario, rank, engine, members, plan.folder / "job", orders)
+        known.append(training)
 
         def report(iteration: int, seconds: float, cpu_s: float) -> None:
             channel.send(kind="iteration", rank=rank, iteration=iteration, seconds=seconds, cpu_s=cpu_s)
@@ -211,6 +228,11 @@ def main(arguments: list[str]) -> int:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the launcher decides when to end
     plan = Plan.from_json(json.loads(Path(arguments[0]).read_text()))
     host = int(arguments[1])
+    if plan.scenario.torch:
+        # Before the fork, so that it is loaded once; the launcher has had the recorder compiled.
+        from mycroft.tracer.testbed import torch_backend
+
+        torch_backend.load_recorder()
     sys.stdin.readline()  # the launcher has made our interfaces
     agent = Agent(plan, host)
     channel = Channel.connect(plan.socket)

@@ -28,6 +28,7 @@ from mycroft.tracer.trace import Trace, open_trace
 
 _START_S = 60.0
 _TURN_S = 0.1
+_DUMP_S = 5.0
 _FLOWS_PER_RANK = 3
 # Shares of the network interface, and times of an outage.
 _SLOW_NIC = 0.2
@@ -62,6 +63,7 @@ class _Rank:
     cpu_s: list[float] = field(default_factory=list)
     exit: int | None = None
     finished: bool = False
+    dumped: bool = False
 
 
 class Job:
@@ -187,6 +189,8 @@ class Job:
             self.progress_at = time.monotonic()
         elif kind == "finished":
             rank.finished = True
+        elif kind == "dumped":
+            rank.dumped = True
         elif kind == "exit":
             rank.exit = message["code"]
 
@@ -321,6 +325,18 @@ class Job:
         if traces:
             export_trace(traces, self.folder / "trace.parquet", format_="parquet")
 
+    def take_dumps(self) -> None:
+        """Ask every rank for torch's Flight Recorder dump; those that do not answer in time leave none."""
+        if not self.scenario.torch:
+            return
+        asked = [rank for rank in self.ranks if rank.exit is None and rank.channel is not None and not rank.finished]
+        for rank in asked:
+            assert rank.channel is not None
+            rank.channel.send(kind="dump")
+        until = time.monotonic() + _DUMP_S
+        while time.monotonic() < until and not all(rank.dumped or rank.exit is not None for rank in asked):
+            self.turn()
+
     def take_stacks(self) -> None:
         """Ask py-spy for the Python stacks of every rank that is there."""
         beside = Path(sys.executable).with_name("py-spy")
@@ -420,6 +436,13 @@ def _janitor(folder: Path) -> subprocess.Popen[bytes]:
     )
 
 
+def _torch_recorder() -> str:
+    """Have torch's recorder compiled, once and not by every agent; returns why it cannot be."""
+    from mycroft.tracer.testbed import torch_backend
+
+    return torch_backend.load_recorder()
+
+
 def _memory_folder() -> str | None:
     shm = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it, with a random name
     return str(shm) if os.access(shm, os.W_OK) else None
@@ -449,11 +472,14 @@ def run_job(scenario: Scenario, folder: Path, *, say: Callable[[str], None] = la
     before = signal.signal(signal.SIGTERM, _interrupt)
     job = Job(scenario, folder, say=say)
     try:
+        if job.scenario.torch and (why := _torch_recorder()):
+            say(f"no Flight Recorder dumps: {why}")
         say(f"{job.scenario.layout.world} ranks on {job.scenario.layout.hosts} hosts, {job.hosts_are}")
         job.start()
         ended = job.run()
         say(f"job {ended} after {max(rank.iteration for rank in job.ranks) + 1} iterations")
         job.collect()
+        job.take_dumps()
         if ended == "stood":
             job.take_stacks()
         outcome = job.outcome(ended, started)

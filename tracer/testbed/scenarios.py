@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -56,6 +57,7 @@ class Scenario:
     pin: bool = False
     namespaces: bool = True
     stacks: bool = True
+    torch: bool = False  # operations go through torch.distributed
 
     def drawn(self) -> Scenario:
         """Return the scenario with rank and time drawn from its seed where they were left open."""
@@ -83,6 +85,8 @@ class Scenario:
             raise TestbedError(f"rank {self.rank}: the job has ranks 0 to {layout.world - 1}")
         if layout.ep > 1 and layout.dp % layout.ep:
             raise TestbedError(f"ep {layout.ep}: expected a divisor of dp {layout.dp}")
+        if self.torch and not _has_torch():
+            raise TestbedError("torch is not installed here; install it, or run without --torch")
         lacking = {
             "crossing": layout.hosts < 2,
             "tp": layout.tp < 2,
@@ -92,6 +96,13 @@ class Scenario:
             if lacking[need]:
                 what = "groups that cross hosts" if need == "crossing" else f"{need} of at least 2"
                 raise TestbedError(f"fault {self.fault.name} needs {what}; choose another layout")
+
+
+def _has_torch() -> bool:
+    try:
+        return importlib.util.find_spec("torch") is not None
+    except (ImportError, ValueError):
+        return False
 
 
 def _named() -> dict[str, Scenario]:

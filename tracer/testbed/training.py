@@ -35,7 +35,9 @@ class CheckFailedError(RuntimeError):
 
 
 @dataclass
-class _Member:
+class Member:
+    """A communicator as one of its members uses it. `seq`: operations so far."""
+
     group: Group
     comm: _testbed.Communicator
     stream: int
@@ -75,19 +77,7 @@ class Training:
         self.folder = folder
         layout = scenario.layout
         self.tp, self.pp, self.dp = layout.coordinates(rank)
-        self.groups: dict[str, _Member] = {}
-        for group in layout.groups():
-            if rank not in group.ranks:
-                continue
-            comm = engine.open(
-                group.name,
-                hash_=group.hash,
-                rank=group.ranks.index(rank),
-                members=[members[r] for r in group.ranks],
-                channels=scenario.channels,
-                connections=scenario.connections,
-            )
-            self.groups[group.use] = _Member(group, comm, stream=len(self.groups) + 1)
+        self.groups = self.open_groups(members)
         work = scenario.work
         size = max(len(m.group.ranks) for m in self.groups.values())
         wide = max(work.gradient_elements * layout.dp, work.activation_elements * size)
@@ -95,9 +85,42 @@ class Training:
         self.target = _testbed.Buffer(wide)
         self.sending = [_testbed.Buffer(work.activation_elements) for _ in range(2)]
 
+    def open_groups(self, members: list[tuple[str, int, str]]) -> dict[str, Member]:
+        """Open the communicators that this rank is in, by what they are for; `members` are the ends of all ranks."""
+        found: dict[str, Member] = {}
+        for group in self.scenario.layout.groups():
+            if self.rank not in group.ranks:
+                continue
+            comm = self.engine.open(
+                group.name,
+                hash_=group.hash,
+                rank=group.ranks.index(self.rank),
+                members=[members[r] for r in group.ranks],
+                channels=self.scenario.channels,
+                connections=self.scenario.connections,
+            )
+            found[group.use] = Member(group, comm, stream=len(found) + 1)
+        return found
+
     # --- collectives ---
 
-    def _wait(self, operation: int, member: _Member | None, kind: str, elements: int) -> None:
+    def enqueue(self, member: Member, kind: str, source: _testbed.Buffer, elements: int, peer: int, stream: int) -> int:
+        """Hand an operation to the engine; its result goes to `target`. Returns its number."""
+        return self.engine.enqueue(
+            member.comm,
+            kind,
+            source,
+            self.target,
+            elements=elements,
+            algo=self.scenario.algo,
+            peer=peer,
+            stream=stream,
+        )
+
+    def ended(self, operation: int) -> None:
+        """Notice that an operation was waited for."""
+
+    def _wait(self, operation: int, member: Member | None, kind: str, elements: int) -> None:
         started = time.monotonic()
         told = False
         while not self.engine.wait(operation, _TICK_NS):
@@ -121,18 +144,10 @@ class Training:
         member.seq += 1
         stream = member.stream if kind not in ("send", "recv") else 100 + 2 * peer + (kind == "send")
         source = self.sending[peer % 2] if kind == "send" else self.source
-        operation = self.engine.enqueue(
-            member.comm,
-            kind,
-            source,
-            self.target,
-            elements=elements,
-            algo=self.scenario.algo,
-            peer=peer,
-            stream=stream,
-        )
+        operation = self.enqueue(member, kind, source, elements, peer, stream)
         if wait:
             self._wait(operation, member, kind, elements)
+            self.ended(operation)
 
     def all_reduce(self, use: str, elements: int) -> None:
         """Sum over a group and check the sum."""

@@ -143,11 +143,16 @@ def test_an_interrupted_run_leaves_no_process_and_no_memory(tmp_path: Path, numb
     assert remains() == []
 
 
-def test_scenarios_that_cannot_be_run_are_said_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_scenarios_that_cannot_be_run_are_said_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(TestbedError, match="needs groups that cross hosts"):
         run_job(replace(scenario("nic_down"), layout=Layout(tp=2, dp=2, hosts=1)), tmp_path / "a")
     with pytest.raises(TestbedError, match="2 to 64 processes"):
         run_job(replace(scenario("none"), layout=Layout(tp=8, dp=16, hosts=16)), tmp_path / "b")
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(TestbedError, match="torch is not installed"):
+        run_job(replace(scenario("none"), torch=True), tmp_path / "c")
     (tmp_path / "full").mkdir()
     (tmp_path / "full/file").write_text("")
     with pytest.raises(TestbedError, match="not empty"):
