@@ -59,6 +59,7 @@ WHERE g.generation = (SELECT max(generation) FROM generations WHERE trace_id = t
 _GET: Final = _LIST + "AND t.trace_id = ?"
 _GENERATIONS: Final = "SELECT generation FROM generations WHERE trace_id = ? ORDER BY generation"
 _FORGET: Final = ("DELETE FROM generations WHERE trace_id = ?", "DELETE FROM traces WHERE trace_id = ?")
+_FORGET_GENERATION: Final = "DELETE FROM generations WHERE trace_id = ? AND generation = ?"
 
 
 class CatalogueError(MycroftError):
@@ -202,6 +203,14 @@ class Catalogue:
                 connection.execute(statement, (trace_id,))
         for generation in known:
             self._file(trace_id, generation).unlink(missing_ok=True)
+
+    def forget(self, trace_id: str, generation: int) -> None:
+        """Remove one generation that is not the newest, if it is there. Who has it open goes on reading it."""
+        if generation not in self.generations(trace_id)[:-1]:
+            return
+        with self._transaction() as connection:
+            connection.execute(_FORGET_GENERATION, (trace_id, generation))
+        self._file(trace_id, generation).unlink(missing_ok=True)
 
     def _file(self, trace_id: str, generation: int) -> Path:
         return self.traces_dir / f"{_checked(trace_id)}.{generation}.duckdb"

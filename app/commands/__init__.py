@@ -15,6 +15,7 @@ from mycroft.app.commands import (
     sql,
     testbed,
     trace,
+    watch,
 )
 from mycroft.app.commands.command import Command
 
@@ -33,6 +34,7 @@ COMMANDS: tuple[Command, ...] = (
     trace.COMMAND,
     agent.COMMAND,
     collect.COMMAND,
+    watch.COMMAND,
 )
 
 __all__ = ["COMMANDS", "Command"]

@@ -68,6 +68,12 @@ def add_collecting(parser: argparse.ArgumentParser, *, prefix: str = "collect-")
     )
 
 
+def add_watching(parser: argparse.ArgumentParser) -> None:
+    """Add who is alerted."""
+    parser.add_argument("--alerts", metavar="FILE", help="TOML file of the targets of alerts")
+    parser.add_argument("--url", help="address of the dashboard, for the links in alerts (http://localhost:8050)")
+
+
 def live_config(arguments: argparse.Namespace) -> LiveConfig:
     """Return the settings of the live part from the options of `add_collecting`, `add_watching` and `add_data`."""
     from mycroft.app.live.config import LiveConfig

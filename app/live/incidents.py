@@ -1,0 +1,211 @@
+"""Incidents of a job: opened by findings, revised as the verdict changes, merged, and closed when it is over.
+
+Hysteresis: a finding of slowness must be there at two looks in a row, those of stalls and crashes have waited for their
+age limits already; an incident closes once it has not been found for a while of looks that judged the whole job.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from mycroft.app.live.state import Incident, LiveState
+
+LOG: Final = logging.getLogger("mycroft.watch")
+CLOSE_S: Final = 20.0
+SLOW_LOOKS: Final = 2
+AGREE_S: Final = 10.0
+_WORDS: Final = ("low", "medium", "high")
+_REVISED_AT_MOST: Final = 50
+
+Event = Literal["opened", "revised", "closed"]
+Told = Callable[[Event, Incident], None]
+
+
+@dataclass
+class _Seen:
+    """What is remembered of an open incident between looks; monotonic seconds."""
+
+    last: float
+    revisions: int = 0
+    brought: bool = False
+    """Evidence that agents brought has shaped it."""
+    agreed: float = 0.0
+    """When a look last said what the newest revision says."""
+
+
+@dataclass
+class _Candidate:
+    finding: Mapping[str, Any]
+    looks: int = 0
+    last: float = 0.0
+
+
+@dataclass
+class Incidents:
+    """The open incidents of one job."""
+
+    job: str
+    state: LiveState
+    told: Told
+    clock: Callable[[], float] = time.monotonic
+    _open: dict[str, _Seen] = field(default_factory=lambda: dict[str, _Seen]())
+    _candidates: dict[str, _Candidate] = field(default_factory=lambda: dict[str, _Candidate]())
+
+    def __post_init__(self) -> None:
+        """Take over what an earlier watch left open."""
+        for incident in self.state.incidents(job=self.job, only_open=True):
+            self._open[incident.incident] = _Seen(self.clock())
+
+    @property
+    def any_open(self) -> bool:
+        """Whether an incident of the job is open, or may open at the next look."""
+        return bool(self._open or self._candidates)
+
+    def take(self, findings: Sequence[Mapping[str, Any]], *, judged: bool, why: str) -> None:
+        """Take what a look found. `judged`: what is not among the findings is not there."""
+        now = self.clock()
+        keys: set[str] = set()
+        revised: set[str] = set()
+        # The surest first: of several findings that are of one incident, that one counts.
+        for finding in sorted(findings, key=lambda f: -_WORDS.index(f["confidence"])):
+            known = self._of(finding)
+            if known is not None:
+                self._open[known.incident].last = now
+                if known.incident not in revised:
+                    revised.add(known.incident)
+                    self._revise(known, finding, why)
+                continue
+            key = _key(finding)
+            keys.add(key)
+            candidate = self._candidates.setdefault(key, _Candidate(finding))
+            candidate.finding, candidate.last = finding, now
+            candidate.looks += 1
+            if finding["status"] != "slow" or candidate.looks >= SLOW_LOOKS:
+                del self._candidates[key]
+                self._open_one(finding, why)
+        if judged:
+            for key in [key for key in self._candidates if key not in keys]:
+                del self._candidates[key]
+            for name, seen in list(self._open.items()):
+                if now - seen.last > CLOSE_S:
+                    self._close(name)
+
+    def end(self) -> None:
+        """Close everything: the job is over."""
+        for name in list(self._open):
+            self._close(name)
+
+    def _open_one(self, finding: Mapping[str, Any], why: str) -> None:
+        incident = self.state.open_incident(self.job, finding, why=why or "first found")
+        self._open[incident.incident] = _Seen(self.clock(), agreed=self.clock())
+        LOG.warning("incident %s of %s: %s", incident.incident, self.job, incident.summary)
+        self.told("opened", incident)
+
+    def _of(self, finding: Mapping[str, Any]) -> Incident | None:
+        """Return the open incident that a finding is of; where it joins several, they become one."""
+        matching = [
+            incident
+            for incident in self.state.incidents(job=self.job, only_open=True)
+            if incident.incident in self._open and same(incident.finding, finding)
+        ]
+        if not matching:
+            return None
+        first = min(matching, key=lambda incident: (incident.opened, incident.incident))
+        for other in matching:
+            if other.incident != first.incident:
+                self._close(other.incident, merged_into=first.incident)
+        return first
+
+    def revise(self, incident: Incident, finding: Mapping[str, Any], why: str) -> Incident:
+        """Change an open incident because of evidence that was brought for it."""
+        changed = self._revise(incident, finding, why)
+        self._open[incident.incident].brought = True
+        return changed
+
+    def _revise(self, incident: Incident, finding: Mapping[str, Any], why: str) -> Incident:
+        now = self.clock()
+        seen = self._open.setdefault(incident.incident, _Seen(now, agreed=now))
+        if essence(incident.finding) == essence(finding):
+            seen.agreed = now
+            return incident
+        if weaker(finding, incident.finding, brought=seen.brought):
+            return incident
+        gain = _WORDS.index(finding["confidence"]) - _WORDS.index(incident.finding["confidence"])
+        if gain < 0 and incident.category != "unknown":
+            return incident
+        # What is no surer must outlive what was said: else two rules that differ would take turns.
+        if gain <= 0 and now - seen.agreed < AGREE_S and incident.category != "unknown":
+            return incident
+        if seen.revisions >= _REVISED_AT_MOST:
+            return incident
+        seen.revisions += 1
+        seen.agreed = now
+        changed = self.state.revise(incident.incident, finding, why=why or "the verdict changed")
+        LOG.warning("incident %s is now: %s", changed.incident, changed.summary)
+        self.told("revised", changed)
+        return changed
+
+    def _close(self, name: str, *, merged_into: str | None = None) -> None:
+        self._open.pop(name, None)
+        closed = self.state.close_incident(name, merged_into=merged_into)
+        LOG.warning("incident %s is over%s", name, f": it is {merged_into}" if merged_into else "")
+        if merged_into is None:
+            self.told("closed", closed)
+
+
+def essence(finding: Mapping[str, Any]) -> tuple[object, ...]:
+    """Return what a change of makes a new revision: what, who and how sure; not counts or times."""
+    cause = finding["root_cause"]
+    return (
+        finding["status"],
+        finding["category"],
+        tuple(cause["ranks"]),
+        tuple(cause["hosts"]),
+        bool(cause.get("one_of")),
+        finding["confidence"],
+    )
+
+
+# A general class does not replace one that evidence of its own has made more specific.
+_GENERAL: Final = {
+    "unknown": frozenset[str](),
+    "absent": frozenset({"dataloader", "checkpoint", "exception", "code_divergence", "out_of_memory"}),
+    "process_died": frozenset({"exception", "out_of_memory"}),
+    "device_hang": frozenset({"gpu_fault"}),
+    "slow_compute": frozenset({"slow_gpu", "dataloader"}),
+}
+
+
+def weaker(new: Mapping[str, Any], old: Mapping[str, Any], *, brought: bool) -> bool:
+    """Whether `new` says less than `old` of the same.
+
+    `brought`: the old one rests on evidence that agents brought, which the looks of every second do not have.
+    """
+    if tuple(new["root_cause"]["ranks"]) != tuple(old["root_cause"]["ranks"]):
+        return False
+    if new["category"] == "unknown":
+        return old["category"] != "unknown"
+    if old["category"] in _GENERAL.get(new["category"], frozenset()):
+        return True
+    same_class = new["category"] == old["category"]
+    return same_class and brought and _WORDS.index(new["confidence"]) <= _WORDS.index(old["confidence"])
+
+
+def same(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether two findings are of one incident: they share a rank, or a host where neither names ranks."""
+    mine, other = old["root_cause"], new["root_cause"]
+    if mine["ranks"] and other["ranks"]:
+        return bool(set(mine["ranks"]) & set(other["ranks"]))
+    if mine["hosts"] and other["hosts"]:
+        return bool(set(mine["hosts"]) & set(other["hosts"]))
+    # One of them names nobody: what it says is refined, or taken back, by the other.
+    return old["status"] == new["status"] or "unknown" in (old["category"], new["category"])
+
+
+def _key(finding: Mapping[str, Any]) -> str:
+    cause = finding["root_cause"]
+    return f"{finding['category']}/{sorted(cause['ranks'])}/{sorted(cause['hosts'])}"

@@ -1,0 +1,372 @@
+"""The watch: looks at every job once a second, opens incidents, asks agents for evidence, publishes, alerts.
+
+One thread reads the window and judges; a second publishes generations, which takes longer than a tick may. One watch
+per data folder, held by a lock. Whatever fails in one job is said, and the others go on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from mycroft.app.live.config import LiveConfig
+from mycroft.app.live.incidents import Event, Incidents, same
+from mycroft.app.live.judge import JUDGE_S, look
+from mycroft.app.live.publishing import evidence_files, forget_old, publish_live
+from mycroft.app.live.state import Incident, LiveState
+from mycroft.errors import MycroftError
+
+if TYPE_CHECKING:
+    from mycroft.loaders.collector import Process, Window
+
+LOG: Final = logging.getLogger("mycroft.watch")
+TICK_S: Final = 1.0
+# A host that has said nothing for this long is silent: nobody waits for it any more.
+PATIENCE_S: Final = 6.0
+BLIND_S: Final = 60.0
+PUBLISH_S: Final = 60.0
+EVIDENCE_S: Final = 45.0
+MOST_SUSPECTS: Final = 8
+_MOST_TITLE: Final = 80
+# Detectors are asked for this much of the past at the first look: an incident may be older than the watch.
+_FIRST_NS: Final = 60_000_000_000
+
+
+class WatchError(MycroftError):
+    """A watch that cannot start."""
+
+
+@dataclass
+class _Job:
+    """What is remembered of a job between ticks. Times are monotonic seconds but for `looked_ns` (UTC ns)."""
+
+    job: str
+    title: str
+    incidents: Incidents
+    looked_ns: int = 0
+    next_look: float = 0.0
+    judged: float = 0.0
+    published: float = 0.0
+    evidence_seen: dict[str, int] = field(default_factory=lambda: dict[str, int]())
+    blind: bool = False
+    over: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Publication:
+    job: str
+    incident: str | None
+    why: str
+    traces: tuple[Any, ...]
+
+
+class Watch:
+    """The watch of one data folder. `tick` is one look at everything; `run` looks until it is stopped."""
+
+    def __init__(
+        self,
+        config: LiveConfig,
+        state: LiveState,
+        window: Window,
+        *,
+        told: Callable[[Event, Incident, str], None] = lambda _event, _incident, _title: None,
+        each_tick: Callable[[], None] = lambda: None,
+        publish: bool = True,
+    ) -> None:
+        """Take the lock of the folder.
+
+        Args:
+            config: settings of the live part.
+            state: of the same data folder.
+            window: of the collector's store.
+            told: called for every change of an incident, with the title of its job.
+            each_tick: called once a tick, for what else is to be done now and then.
+            publish: make generations of traces; off for tests of the rest.
+
+        Raises:
+            WatchError: if another watch has the folder.
+        """
+        self.config = config
+        self.state = state
+        self.window = window
+        self._told = told
+        self._each_tick = each_tick
+        self._publishing = publish
+        self._jobs: dict[str, _Job] = {}
+        self._queue: queue.Queue[_Publication] = queue.Queue(maxsize=32)
+        self._stopping = threading.Event()
+        folder = config.data_dir / "live"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._lock = os.open(folder / "watch.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            raise WatchError(f"{config.data_dir}: another watch looks at this folder") from None
+
+    # ---- a tick --------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """Take what has come and look at every job."""
+        began = time.monotonic()
+        self.window.refresh()
+        groups = self.window.jobs()
+        for group in groups:
+            name = ""
+            try:
+                job = self._job_of(group)
+                name = job.job
+                self._look(job, group)
+                job.problem = ""
+            except Exception as error:
+                # One job that breaks the rules must not blind the watch to the others.
+                text = f"{type(error).__name__}: {error}"
+                known = self._jobs.get(name)
+                if known is None or known.problem != text:
+                    LOG.exception("job %s cannot be judged", name or "?")
+                if known is not None:
+                    known.problem = text
+                    known.next_look = time.monotonic() + 5.0
+        with contextlib.suppress(MycroftError):
+            self._each_tick()
+        self.state.set_numbers(
+            {
+                "tick": {
+                    "seconds": time.monotonic() - began,
+                    "jobs": len(groups),
+                    "processes": sum(len(group) for group in groups),
+                    "rows": self.window.rows,
+                    "batches": self.window.batches,
+                    "unreadable": self.window.unreadable,
+                    "problems": {job.job: job.problem for job in self._jobs.values() if job.problem},
+                }
+            }
+        )
+
+    def _job_of(self, group: Sequence[Process]) -> _Job:
+        from mycroft.loaders.catalogue import new_trace_id
+
+        keys = [process.key for process in group]
+        name = self.state.job_of(keys)
+        told = next((process.status.job for process in group if process.status.job), "")
+        title = (told or f"job on {group[0].host}")[:_MOST_TITLE]
+        if name is None:
+            first = min(comm.hash for process in group for comm in process.status.communicators if comm.hash)
+            name = new_trace_id(title, str(first))
+        job = self._jobs.get(name)
+        if job is None:
+            incidents = Incidents(
+                name, self.state, lambda event, incident: self._incident(name, title, event, incident)
+            )
+            job = self._jobs[name] = _Job(name, title, incidents)
+            LOG.info("watches %s: %d processes", name, len(group))
+        return job
+
+    def _look(self, job: _Job, group: Sequence[Process]) -> None:
+        from mycroft.loaders.collector import fresh_until
+
+        now = time.monotonic()
+        if now < job.next_look:
+            return
+        at_ns, silent = fresh_until(group, patience_s=PATIENCE_S)
+        group = newest_of_each_rank(group)
+        self._note(job, group, silent)
+        alive = [process for process in group if not process.ended]
+        self._mind_silence(job, group, silent)
+        if not alive and all(process.status.closed for process in group):
+            if not job.over:
+                job.over = True
+                job.incidents.end()
+                self._publish(job, None, group, "the job is over")
+            return
+        job.over = False
+        if at_ns <= job.looked_ns and not job.incidents.any_open:
+            return  # nothing new was told
+        judge = job.incidents.any_open and now - job.judged >= JUDGE_S
+        since = job.looked_ns or at_ns - _FIRST_NS
+        found = look(group, since_ns=min(since, at_ns), at_ns=at_ns, judge=judge)
+        job.looked_ns = max(at_ns, job.looked_ns)
+        # A look that takes long must not take the whole machine.
+        job.next_look = now + max(TICK_S, 2 * found.seconds)
+        if judge:
+            job.judged = now
+        job.incidents.take(found.findings, judged=judge, why=found.fired)
+        self._gather(job, group)
+        if now - job.published > PUBLISH_S:
+            self._publish(job, None, group, "the last minutes")
+
+    def _note(self, job: _Job, group: Sequence[Process], silent: Sequence[str]) -> None:
+        hosts = sorted({process.host for process in group})
+        told = [process.status.process for process in group]
+        facts = {
+            "world_size": max((who.world_size or 0 for who in told), default=0) or None,
+            "processes": len(group),
+            "ended": sum(process.ended for process in group),
+            "hosts": hosts[:200],
+            "hosts_count": len(hosts),
+            "silent": list(silent)[:50],
+            "rows": sum(process.rows for process in group),
+            "progress_ns": max((c.last_enq_ns or 0 for p in group for c in p.status.communicators), default=0) or None,
+        }
+        self.state.see_job(job.job, title=job.title, processes=[process.key for process in group], facts=facts)
+
+    def _mind_silence(self, job: _Job, group: Sequence[Process], silent: Sequence[str]) -> None:
+        """Say when nobody tells us anything of a job any more: then nothing here can find a fault in it."""
+        now = time.time()
+        running = [process for process in group if not process.ended]
+        newest = max((process.arrived_s for process in running), default=now)
+        blind = bool(running) and now - newest > BLIND_S
+        if blind and not job.blind:
+            finding = blind_finding(job.title, sorted({p.host for p in running}), now - newest)
+            job.incidents.take([finding], judged=False, why="no agent speaks")
+        job.blind = blind
+
+    # ---- incidents -----------------------------------------------------------------
+
+    def _incident(self, name: str, title: str, event: Event, incident: Incident) -> None:
+        self._told(event, incident, title)
+        job = self._jobs.get(name)
+        group = self._processes_of(name)
+        if job is None or not group:
+            return
+        if event == "opened":
+            self._ask(incident, group)
+        if event in ("opened", "revised"):
+            self._publish(job, incident.incident, group, f"incident {event}")
+
+    def _processes_of(self, name: str) -> list[Process]:
+        for group in self.window.jobs():
+            if self.state.job_of([process.key for process in group]) == name:
+                return newest_of_each_rank(group)
+        return []
+
+    def _ask(self, incident: Incident, group: Sequence[Process]) -> None:
+        """Ask the agents of the suspects for evidence; where nobody is suspected, of a few that wait."""
+        ranks, hosts = set(incident.ranks), set(incident.hosts)
+        suspects = [p for p in group if p.status.process.rank in ranks] or [p for p in group if p.host in hosts]
+        victims = [p for p in group if p not in suspects and not p.ended]
+        # One that waits, beside the suspects: its stack shows for what.
+        chosen = suspects[:MOST_SUSPECTS] + victims[: 1 if suspects else MOST_SUSPECTS // 2]
+        by_host: dict[str, list[str]] = {}
+        for process in chosen:
+            by_host.setdefault(process.host, []).append(process.key)
+        for host, keys in list(by_host.items())[: self.config.evidence_hosts]:
+            self.state.ask(incident.incident, host, keys)
+
+    def _gather(self, job: _Job, group: Sequence[Process]) -> None:
+        """Judge again once the evidence of an incident is there."""
+        now = time.time()
+        for incident in self.state.incidents(job=job.job, only_open=True):
+            requests = self.state.requests(incident.incident)
+            over = [r for r in requests if r.ended is not None or now - r.created > EVIDENCE_S]
+            files = len(self.state.evidence(incident.incident))
+            complete = bool(requests) and len(over) == len(requests)
+            if complete and files and job.evidence_seen.get(incident.incident) != files:
+                job.evidence_seen[incident.incident] = files
+                self._publish(job, incident.incident, group, f"{files} files of evidence arrived")
+
+    # ---- publishing ----------------------------------------------------------------
+
+    def _publish(self, job: _Job, incident: str | None, group: Sequence[Process], why: str) -> None:
+        from mycroft.loaders.collector import traces_of
+
+        job.published = time.monotonic()
+        if not self._publishing:
+            return
+        try:
+            self._queue.put_nowait(_Publication(job.job, incident, why, tuple(traces_of(group))))
+        except queue.Full:
+            LOG.warning("publishing is behind; %s is left out", job.job)
+
+    def publish_one(self, item: _Publication) -> None:
+        """Publish a generation, and let an incident follow what its evidence says."""
+        job = self._jobs[item.job]
+        evidence = evidence_files(self.config.data_dir, item.incident) if item.incident is not None else []
+        published = publish_live(item.traces, self.config.data_dir, trace=item.job, title=job.title, evidence=evidence)
+        self.state.set_trace(item.job, published.trace)
+        if item.incident is not None:
+            incident = self.state.incident(item.incident)
+            finding = next((f for f in published.verdict["findings"] if same(incident.finding, f)), None)
+            if evidence and finding is not None and incident.closed is None:
+                incident = job.incidents.revise(incident, finding, item.why)
+            page = finding["id"] if finding is not None else "verdict"
+            self.state.published(item.incident, trace=published.trace, generation=published.generation, page=page)
+        forget_old(self.state, published.trace)
+
+    def _publish_loop(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                item = self._queue.get(timeout=0.5)
+            except queue.Empty:
+                continue
+            try:
+                self.publish_one(item)
+            except MycroftError as error:
+                LOG.warning("%s is not published: %s", item.job, error)
+            except Exception:
+                LOG.exception("%s is not published", item.job)
+
+    # ---- life ----------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Look until `stop`."""
+        publisher = threading.Thread(target=self._publish_loop, name="publish", daemon=True)
+        publisher.start()
+        while not self._stopping.is_set():
+            due = time.monotonic() + TICK_S
+            try:
+                self.tick()
+            except Exception:
+                LOG.exception("a tick failed")
+            self._stopping.wait(max(0.05, due - time.monotonic()))
+        publisher.join(10.0)
+        self.close()
+
+    def stop(self) -> None:
+        """Ask `run` to end."""
+        self._stopping.set()
+
+    def close(self) -> None:
+        """Give the folder back."""
+        with contextlib.suppress(OSError):
+            os.close(self._lock)
+
+
+def newest_of_each_rank(group: Sequence[Process]) -> list[Process]:
+    """Return one process per rank, the latest begun: those before it were replaced."""
+    newest: dict[object, Process] = {}
+    for process in group:
+        who = process.status.process
+        key = who.rank if who.rank is not None else process.key
+        known = newest.get(key)
+        if known is None or who.started_ns > known.status.process.started_ns:
+            newest[key] = process
+    return list(newest.values())
+
+
+def blind_finding(title: str, hosts: Sequence[str], silent_s: float) -> dict[str, Any]:
+    """Return what is said of a job of which no agent speaks: not a fault of the job, and no answer about it."""
+    named = ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more" if len(hosts) > 4 else "")
+    return {
+        "id": "blind",
+        "status": "cannot_tell",
+        "category": "unknown",
+        "component": "unknown",
+        "confidence": "low",
+        "root_cause": {"ranks": [], "hosts": [], "devices": [], "flow": None, "one_of": False},
+        "summary": f"The watch is blind for {title}: no agent of {named} has spoken for {silent_s:.0f} s.",
+        "why": "hosts, agents or the network between them and the collector are down; nothing is known of the job",
+        "confidence_why": [],
+        "evidence": [],
+        "chain": [],
+        "next_steps": [f"systemctl status mycroft-agent   # on {hosts[0]}"] if hosts else [],
+    }
