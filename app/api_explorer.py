@@ -9,14 +9,24 @@ from typing import Final
 import polars as pl
 from flask import Blueprint, Response, jsonify, request
 
-from mycroft.app import chrome_trace, export, pages, tabular
-from mycroft.app.api_request import RequestError, config_here, of_trace, reader_of, whole_number
+from mycroft.app import access, chrome_trace, export, notes, pages, similar, tabular
+from mycroft.app.api_request import (
+    RequestError,
+    config_here,
+    json_body,
+    of_trace,
+    queries_here,
+    reader_of,
+    state_here,
+    whole_number,
+)
 from mycroft.app.export_data import collect
 from mycroft.app.pages.links import TraceLinks
 from mycroft.app.queries import TraceReader
 from mycroft.app.reads import find, verdicts
 
 SQL_CHARS_MAX: Final = 8000
+SIMILAR_MAX: Final = 100
 PERFETTO_DEFAULT: Final = 200_000
 PACK_LEVEL: Final = 3
 TEXTS_AT_ONCE: Final = 512
@@ -32,6 +42,7 @@ def add_routes(root: Blueprint) -> None:
     _find_routes(root)
     _sql_routes(root)
     _export_routes(root)
+    _note_routes(root)
 
 
 def _find_routes(root: Blueprint) -> None:
@@ -146,3 +157,58 @@ def _packed(texts: Iterator[str]) -> Iterator[bytes]:
             yield packer.compress("".join(held).encode())
             held.clear()
     yield packer.compress("".join(held).encode()) + packer.flush()
+
+
+def _note_routes(root: Blueprint) -> None:
+    @of_trace(root, "/notes")
+    def note_list(trace: str, generation: int | None = None) -> Response:
+        reader = reader_of(trace, generation)
+        found = notes.of_trace(state_here(), reader.trace, request.args.get("incident"))
+        return jsonify(notes=[note.to_dict() for note in found])
+
+    @root.post("/v1/traces/<trace>/notes")
+    def note_add(trace: str) -> tuple[Response, int]:
+        reader = reader_of(trace, None)
+        body = json_body()
+        verdict = verdicts.verdict_of(reader)
+        incident, text, author = (body.get(key, "") for key in ("incident", "text", "author"))
+        known = [finding["id"] for finding in verdict["findings"]] if verdict else []
+        if incident not in known and (known or incident != "verdict"):
+            raise RequestError(f"incident: one of {', '.join(known) or 'verdict'} was expected")
+        if not isinstance(text, str) or not isinstance(author, str):
+            raise RequestError("text, author: text was expected")
+        who = access.grant_here().user or author
+        note = notes.add(state_here(), trace=reader.trace, incident=incident, author=who, text=text)
+        return jsonify(note.to_dict()), 201
+
+    @root.delete("/v1/traces/<trace>/notes/<note>")
+    def note_remove(trace: str, note: str) -> tuple[str, int]:
+        notes.remove(state_here(), trace=reader_of(trace, None).trace, note_id=note)
+        return "", 204
+
+    @of_trace(root, "/d/<incident>/similar")
+    def incident_similar(trace: str, incident: str, generation: int | None = None) -> Response:
+        reader = reader_of(trace, generation)
+        verdict = verdicts.verdict_of(reader)
+        finding = next((found for found in (verdict or {}).get("findings", ()) if found["id"] == incident), None)
+        if finding is None:
+            raise RequestError(f"{trace} has no incident {incident[:40]}", http_status=404)
+        # A share sees its own trace only, and so does this list.
+        compared = similar.similar(finding, queries_here().traces(), trace=reader.trace)
+        return jsonify(
+            similar=[
+                {
+                    "trace": item.trace,
+                    "incident": item.incident.incident,
+                    "summary": item.incident.summary,
+                    "since": item.incident.since,
+                    "same_shape": item.alike.same_shape,
+                    "hosts": list(item.alike.hosts),
+                    "devices": list(item.alike.devices),
+                }
+                for item in compared.found[:SIMILAR_MAX]
+            ],
+            total=len(compared.found),
+            incidents=compared.incidents,
+            traces=compared.traces,
+        )

@@ -21,7 +21,7 @@ from flask import Flask
 from flask_caching import Cache
 from flask_caching.backends import FileSystemCache
 
-from mycroft.app import access, shares
+from mycroft.app import access, notes, shares
 from mycroft.app.config import AppConfig
 from mycroft.app.open_stores import OpenStores
 from mycroft.app.state import State
@@ -211,7 +211,7 @@ class Queries:
         )
 
     def remove(self, trace: str) -> None:
-        """Delete a trace with all its generations and shares.
+        """Delete a trace with all its generations, shares and notes.
 
         Raises:
             AccessError: the visitor may not.
@@ -225,6 +225,7 @@ class Queries:
             raise UnknownTraceError(str(error)) from error
         # The same evidence loaded again gets the same id: what was shared of the old trace must not open the new one.
         shares.forget(self._state, trace)
+        notes.forget(self._state, trace)
         for path in paths:
             self._stores.forget(path)
 

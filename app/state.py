@@ -1,4 +1,4 @@
-"""The small mutable state beside the traces: one SQLite file for jobs, uploads and shares.
+"""The small mutable state beside the traces: one SQLite file for jobs, uploads, shares and notes.
 
 The catalogue of traces lives in the same file and owns its tables. Any number of processes may use it at once.
 """
@@ -73,6 +73,15 @@ CREATE TABLE IF NOT EXISTS shares (
     expires REAL NOT NULL,
     revoked REAL
 );
+CREATE TABLE IF NOT EXISTS notes (
+    note_id TEXT PRIMARY KEY,
+    trace TEXT NOT NULL,
+    incident TEXT NOT NULL,
+    author TEXT NOT NULL,
+    text TEXT NOT NULL,
+    created REAL NOT NULL
+);
+CREATE INDEX IF NOT EXISTS notes_by_trace ON notes (trace, incident, created);
 """
 
 

@@ -7,7 +7,7 @@ from dash.development.base_component import Component
 
 from mycroft.app import injected, words
 from mycroft.app.figures import lateness_bars
-from mycroft.app.pages import diagnosis_view, injected_panel, ranks_grid
+from mycroft.app.pages import diagnosis_view, injected_panel, notes_panel, ranks_grid
 from mycroft.app.pages.page import Page, PageContext
 from mycroft.app.pages.panel import Child, empty, figure, link, panel
 from mycroft.app.pages.trace_page import TracePage, open_trace
@@ -99,6 +99,7 @@ def layout(ctx: PageContext, trace: str, incident: str) -> Component:
         injected=_injected_panel(page, finding),
     )
     name = "Diagnosis" if finding is None else f"Incident {finding['id']}"
+    content += [notes_panel.similar_panel(page, finding), notes_panel.notes_panel(page, incident)]
     return page.frame("diagnosis", *content, crumbs=[(name, None)], tab="diagnosis")
 
 
@@ -106,4 +107,5 @@ PAGE = Page(
     name="diagnosis",
     layout=layout,
     title=lambda ctx, trace, incident: f"Diagnosis of {trace}",
+    register_callbacks=notes_panel.register_callbacks,
 )

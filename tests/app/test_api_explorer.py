@@ -15,7 +15,7 @@ import pytest
 from dash import Dash
 from flask.testing import FlaskClient
 
-from mycroft.app import access, shares
+from mycroft.app import access, shares, similar
 from mycroft.app.config import AppConfig
 from mycroft.app.server import create_app
 from mycroft.loaders.catalogue import Catalogue
@@ -30,11 +30,12 @@ SQL_ROWS = 50
 def app(tmp_path_factory: pytest.TempPathFactory) -> Dash:
     data_dir = tmp_path_factory.mktemp("explorer")
     catalogue = Catalogue(data_dir)
-    for trace, variant in (("mine", "hang_root_cause"), ("other", "slow_rank")):
+    for trace, variant in (("mine", "hang_root_cause"), ("other", "slow_rank"), ("twin", "hang_root_cause")):
         verdict = json.loads((VERDICTS / f"{variant}.json").read_text(encoding="utf-8"))
         with tempfile.TemporaryDirectory(dir=data_dir) as folder:
             page_trace.write(Path(folder) / "trace.duckdb", verdict)
-            catalogue.publish(trace, Path(folder) / "trace.duckdb", title=trace, summary={"status": verdict["status"]})
+            summary = {"status": verdict["status"], similar.SUMMARY_KEY: similar.kept_of(verdict)}
+            catalogue.publish(trace, Path(folder) / "trace.duckdb", title=trace, summary=summary)
     catalogue.close()
     return create_app(AppConfig(data_dir=data_dir, token=TOKEN, sql_rows_max=SQL_ROWS))
 
@@ -131,3 +132,44 @@ def test_operations_are_packed_json_and_a_limit_is_in_the_name(owner: FlaskClien
 def test_a_share_reads_its_trace_and_no_other(reader: FlaskClient, what: str) -> None:
     assert ask(reader, f"mine/{what}", q="SELECT 1").status_code == 200
     assert ask(reader, f"other/{what}", q="SELECT 1").status_code == 403
+
+
+def test_notes_are_written_by_the_owner_and_read_by_a_share(owner: FlaskClient, reader: FlaskClient) -> None:
+    body = {"incident": "f1", "text": "disk of hx-a03 answers again", "author": "Ada"}
+    write = {access.WRITE_HEADER: "1"}
+    made = owner.post("/api/v1/traces/mine/notes", json=body, headers=write)
+    assert made.status_code == 201
+    assert reader.post("/api/v1/traces/mine/notes", json=body, headers=write).status_code == 403
+    listed = ask(reader, "mine/notes", incident="f1").json["notes"]
+    assert [(note["author"], note["text"]) for note in listed] == [("Ada", body["text"])]
+    assert ask(reader, "other/notes").status_code == 403
+    address = f"/api/v1/traces/mine/notes/{made.json['note']}"
+    assert reader.delete(address, headers=write).status_code == 403
+    assert owner.delete(address).status_code == 403  # without the header of a write
+    assert owner.delete(address, headers=write).status_code == 204
+    assert owner.delete(address, headers=write).status_code == 404
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"incident": "f9", "text": "x"},
+        {"incident": "verdict", "text": "x"},
+        {"incident": "f1", "text": ""},
+        {"incident": "f1", "text": 3},
+        {"incident": ["f1"], "text": "x"},
+        {"incident": "f1", "text": "x" * 5000},
+        [],
+    ],
+)
+def test_a_note_that_is_none_is_refused(owner: FlaskClient, body: Any) -> None:
+    answer = owner.post("/api/v1/traces/mine/notes", json=body, headers={access.WRITE_HEADER: "1"})
+    assert answer.status_code == 400 and answer.json["error"]
+
+
+def test_similar_incidents_are_of_traces_that_the_visitor_may_read(owner: FlaskClient, reader: FlaskClient) -> None:
+    mine, shared = ask(owner, "mine/d/f1/similar").json, ask(reader, "mine/d/f1/similar").json
+    assert [item["trace"] for item in mine["similar"]] == ["twin"]
+    assert mine["similar"][0]["same_shape"] and mine["similar"][0]["hosts"] == ["hx-a03"]
+    assert (shared["similar"], shared["traces"]) == ([], 0)
+    assert ask(owner, "mine/d/f9/similar").status_code == 404

@@ -6,8 +6,9 @@ import json
 import tempfile
 from pathlib import Path
 
+from mycroft.app import similar
 from mycroft.loaders.catalogue import Catalogue
-from tests.app import page_trace
+from tests.app import flow_trace, page_trace
 
 VERDICTS = Path(__file__).parents[1] / "data" / "verdicts"
 VARIANTS = tuple(sorted(path.stem for path in VERDICTS.glob("*.json")))
@@ -16,6 +17,25 @@ VARIANTS = tuple(sorted(path.stem for path in VERDICTS.glob("*.json")))
 def trace_of(variant: str) -> str:
     """Return the id that the trace of a variant is published under."""
     return variant.replace("_", "-")
+
+
+def publish_flows(data_dir: Path) -> None:
+    """Publish a trace with flows of each shape, as `flow-ring`, `flow-tree` and `flow-pairs`."""
+    catalogue = Catalogue(data_dir)
+    try:
+        for shape in ("ring", "tree", "pairs"):
+            with tempfile.TemporaryDirectory(dir=data_dir) as folder:
+                file = Path(folder) / "trace.duckdb"
+                flow_trace.write(file, flow_trace.rows(shape))
+                summary = {
+                    "status": "hang",
+                    "summary": f"a {shape} whose chunks stand",
+                    "incident": "f1",
+                    "findings": 1,
+                }
+                catalogue.publish(f"flow-{shape}", file, title=f"flow {shape}", summary=summary)
+    finally:
+        catalogue.close()
 
 
 def publish(data_dir: Path) -> None:
@@ -40,6 +60,7 @@ def publish(data_dir: Path) -> None:
                         "ranks_seen": verdict["evidence"]["ranks_seen"],
                         "ranks_expected": verdict["evidence"]["ranks_expected"],
                         "files": verdict["evidence"]["files"],
+                        similar.SUMMARY_KEY: similar.kept_of(verdict),
                     },
                 )
     finally:
