@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("scenario", metavar="SCENARIO", help="the fault: none, nic_down, nic_bw, …; `list` names all")
-    parser.add_argument("--topology", default="T32", help="T16, T32 (default), T512, M128, T2048, T10240, T102400")
+    parser.add_argument("scenario", metavar="SCENARIO", help="the fault: none, nic_down, …; `list` names all")
+    parser.add_argument("--topology", help="T16, T32 (default), T512, M128 (default of moe), T2048, T10240, T102400")
     parser.add_argument(
         "--out", metavar="DIR", help="new folder for trace and truth.json (default: simulated-SCENARIO)"
     )
@@ -39,11 +39,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Simulate, write or diagnose, print; with --diagnose the exit status is the verdict's."""
-    from mycroft.tracer.simulator import FAULTS, SimulatorError, export_tables, simulate, simulation, truth
+    from mycroft.tracer.simulator import EXPERTS, FAULTS, SimulatorError, export_tables, simulate, simulation, truth
 
     if arguments.scenario == "list":
         for name, fault in FAULTS.items():
             print(f"{name:12} {fault.status:8} {fault.category}")
+        print(f"{EXPERTS}, {EXPERTS}_FAULT  the same with expert groups that exchange by all_to_all (M128)")
         return 0
     if arguments.no_rows and arguments.diagnose:
         raise SimulatorError("--no-rows leaves nothing that --diagnose could read; give one of them")

@@ -21,6 +21,9 @@ TOPOLOGIES: Final[dict[str, dict[str, Any]]] = {
 }
 
 
+EXPERTS: Final = "moe"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedFault:
     """`category` is a word of the verdict's list; `status` what a perfect analyst would say."""
@@ -102,12 +105,16 @@ class Simulation:
         )
 
 
-def simulation(fault: str, **options: Any) -> Simulation:
-    """Return a simulation by the name of its fault.
+def simulation(name: str, *, topology: str | None = None, **options: Any) -> Simulation:
+    """Return a simulation by the name of its fault; `moe` and `moe_FAULT` are a mixture of experts (M128).
 
     Raises:
-        SimulatorError: if there is no such fault.
+        SimulatorError: if there is no such scenario.
     """
+    experts = name == EXPERTS or name.startswith(f"{EXPERTS}_")
+    fault = (name.removeprefix(EXPERTS).removeprefix("_") or "none") if experts else name
     if fault not in FAULTS:
-        raise SimulatorError(f"scenario {fault!r}: expected one of {', '.join(FAULTS)}")
-    return Simulation(fault=fault, **options)
+        raise SimulatorError(
+            f"scenario {name!r}: expected {EXPERTS}, or {EXPERTS}_ and, or only, one of {', '.join(FAULTS)}"
+        )
+    return Simulation(fault=fault, topology=topology or ("M128" if experts else "T32"), **options)

@@ -28,6 +28,7 @@ class Work:
     activation_elements: int = 8192
     gradient_elements: int = 1 << 18
     checkpoint_every: int = 8
+    evaluate_every: int = 11
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +124,10 @@ def _named() -> dict[str, Scenario]:
             base = replace(base, iterations=40)
         found[fault.name] = base
     found["demo"] = replace(found["absent"], layout=Layout(tp=2, pp=2, dp=2, hosts=2), patience_s=17.0)
+    # A mixture of experts: expert groups cross hosts and exchange by all_to_all in every pass.
+    experts = Layout(tp=2, dp=4, ep=4, hosts=4)
+    for name in ("none", "nic_down", "nic_bw", "absent", "recv_nopost"):
+        found["moe" if name == "none" else f"moe_{name}"] = replace(found[name], layout=experts)
     found["healthy16"] = replace(found["none"], layout=Layout(tp=4, pp=2, dp=2, hosts=4), iterations=12)
     return found
 

@@ -210,7 +210,8 @@ class Training:
         elements = self.scenario.work.activation_elements
         if self.pp + 1 < self.scenario.layout.pp:
             self._collective("pp", "recv", elements, peer=self.pp + 1)
-        self.kernel(2.0, before=("tp",))
+        self.kernel(2.0, before=("ep", "tp"))
+        self._collective("ep", "all_to_all", max(1, elements // 4))
         self.all_reduce("tp", elements)
         if self.pp > 0:
             self._collective("pp", "send", elements, peer=self.pp - 1, wait=False)
@@ -264,6 +265,12 @@ class Training:
         with path.open("wb") as sink:
             sink.write(b"\0" * 4096)
 
+    def evaluate(self) -> None:
+        """Forward passes only, then the loss over all ranks."""
+        for _ in range(self.scenario.work.microbatches):
+            self.forward_step()
+        self.all_reduce("world", 1)
+
     def train_step(self, iteration: int) -> None:
         """One iteration."""
         self.load_batch(iteration)
@@ -272,6 +279,9 @@ class Training:
         self.run_pipeline()
         self.reduce_gradients(iteration)
         self.synchronise(iteration)
+        between = self.scenario.work.evaluate_every
+        if between and iteration % between == between - 1:
+            self.evaluate()
         every = self.scenario.work.checkpoint_every
         if every and (iteration % every == every - 1 or self.orders.due("ckpt_stall", iteration)):
             self.save_checkpoint(iteration)

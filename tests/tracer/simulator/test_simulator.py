@@ -122,6 +122,28 @@ def test_every_fault_keeps_the_order_of_stages_and_harms_the_job(fault: str, hea
         assert max(done.iteration_ns) > max(healthy.iteration_ns[3:]) + 0.4e9
 
 
+@pytest.mark.parametrize("fault", ["nic_down", "nic_bw", "absent"])
+def test_faults_of_a_mixture_of_experts_show_in_its_exchange(fault: str) -> None:
+    healthy, broken = (
+        simulate(simulation(name, rank=9, at_s=6.0, after_s=8.0, seed=2)) for name in ("moe", f"moe_{fault}")
+    )
+    assert broken.simulation.topology == "M128"
+    found = frames(simulated_traces(broken))
+    assert wrong_counters(found) == 0
+    exchange = found.op.filter(pl.col("op_kind") == "all_to_all")
+    assert exchange["group"].str.starts_with("ep").all()
+    assert exchange["rank"].n_unique() == 128
+    if fault == "nic_bw":
+        late = pl.col("end_ts").cast(pl.Int64) > pl.lit(broken.injected_ns)
+        own = (pl.col("rank") == 9) & (pl.col("dir") == "send") & late & (pl.col("op_kind") == "all_to_all")
+        busy = [f.flow.filter(own)["net_busy_ns"].mean() for f in (frames(simulated_traces(healthy)), found)]
+        assert busy[1] > 1.5 * busy[0]
+    else:
+        waits = found.op.filter(pl.col("op_state") == "open")
+        assert waits["rank"].n_unique() >= 127
+        assert broken.counts["iterations"] < healthy.counts["iterations"]
+
+
 def test_the_network_of_a_dead_link_keeps_what_was_handed_over() -> None:
     found = frames(simulated_traces(simulate(simulation("nic_down", **QUICK))))
     stuck = found.state.filter(

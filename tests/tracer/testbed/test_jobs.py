@@ -89,6 +89,21 @@ def test_testbed_and_simulator_write_the_same_kinds_of_records_in_the_same_order
         assert tensor.filter(pl.col("op_state") == "completed")["kstart_ts"].null_count() == 0
 
 
+def test_experts_exchange_in_both_passes_and_evaluation_runs_forward_only(tmp_path: Path) -> None:
+    chosen = scenario("moe")
+    work = replace(chosen.work, evaluate_every=2, microbatches=2, kernel_ms=0.5)
+    assert run_job(replace(chosen, work=work, iterations=3), tmp_path / "run").ended == "finished"
+    found = frames(tmp_path / "run/trace.parquet")
+    per_rank = found.op.filter(pl.col("op_kind") == "all_to_all").group_by("rank").len()
+    # Three iterations of two forward and two backward passes, one evaluation of two forward passes.
+    assert per_rank["len"].to_list() == [3 * 4 + 2] * 8
+    losses = found.op.filter((pl.col("group") == "default_pg") & (pl.col("bytes") == 4)).group_by("rank").len()
+    assert losses["len"].to_list() == [2] * 8  # of the evaluation, and the barrier at the end
+    sides = found.flow.filter(pl.col("op_kind") == "all_to_all").group_by("dir").agg(pl.col("slices", "bytes").sum())
+    assert sides.height == 2
+    assert sides["slices"].n_unique() == sides["bytes"].n_unique() == 1
+
+
 def test_a_killed_rank_stops_the_job_and_only_its_heart_stands(tmp_path: Path) -> None:
     chosen = replace(scenario("killed"), rank=3, at_iteration=4, patience_s=4.0, stacks=False)
     outcome = run_job(chosen, tmp_path / "run")
