@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -149,18 +149,24 @@ def _role(event: Event) -> str | None:
     return None
 
 
-def life_claims(facts: Facts, found: Mapping[int, Life]) -> tuple[Claim, ...]:
-    """Turn the signs of life into claims. Victims' lines become no claims against those who print them."""
+def life_claims(facts: Facts, found: Mapping[int, Life], waiting: Container[int] = ()) -> tuple[Claim, ...]:
+    """Turn the signs of life into claims. Victims' lines become no claims against those who print them.
+
+    `waiting`: ranks whose stack is in an operation with others; such a process runs, whatever became of its dump.
+    """
     claims: list[Claim] = []
     complainers = [r for r, life in found.items() if life.victim_error is not None]
     said = [life.victim_error.ts for life in found.values() if life.victim_error is not None]
     first_said = min((ts for ts in said if ts is not None), default=None)
     for rank, life in found.items():
         claims += _endings(facts, rank, life)
-        gone = rank not in facts.dumps and bool(facts.dumps)
-        if gone and life.alive is not None and life.killed is None and life.exit is None and not life.ended_well:
+        if life.alive is not None and rank not in waiting and _wrote_nothing(facts, life):
+            told = life.log_end is not None and any(other.dump_written is not None for other in found.values())
             text = f"rank {rank} was alive and wrote no dump, as every running process did"
-            claims.append(Claim("snapshot", "stopped", (rank,), "strong", text, (_ref(text, life.alive),)))
+            if not told:
+                text = f"rank {rank} was alive, and no dump of it was found"
+            strength = "strong" if told else "weak"
+            claims.append(Claim("snapshot", "stopped", (rank,), strength, text, (_ref(text, life.alive),)))
         elif life.log_end is not None and _stops_early(life, first_said) and len(complainers) > 1:
             text = f"the log of rank {rank} stops without an error, while {len(complainers)} ranks report one"
             claims.append(Claim("logs", "silent", (rank,), "strong", text, (_ref(text, life.log_end),), life.last_ts))
@@ -169,6 +175,13 @@ def life_claims(facts: Facts, found: Mapping[int, Life]) -> tuple[Claim, ...]:
             if shown is not None and re.search(r"closed|reset", f"{shown.name} {shown.text}"):
                 claims.append(Claim("logs", "closed_by", (rank,), "weak", text, (_ref(text, shown),), shown.ts))
     return tuple(claims)
+
+
+def _wrote_nothing(facts: Facts, life: Life) -> bool:
+    """Say whether a rank left no dump, nor a line that it wrote one, although it did not end."""
+    if not facts.dumps or life.rank in facts.dumps or life.dump_written is not None:
+        return False
+    return life.killed is None and life.exit is None and not life.ended_well
 
 
 def _stops_early(life: Life, first_said: int | None) -> bool:

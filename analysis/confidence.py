@@ -33,9 +33,11 @@ def _one_of(case: Case, s: Suspicion) -> str | None:
 
 def _dump_only(case: Case, s: Suspicion) -> str | None:
     """A missing dump is a fact about the collection first, and about the rank only if something else says so."""
-    if not s.has("no_dump") or s.has("killed", "exception", "out_of_memory", "silent", "stopped", "exited"):
+    told = ("killed", "exception", "out_of_memory", "silent", "stopped", "exited")
+    if not s.has("no_dump") or any(c.kind in told and c.strength != "weak" for c in s.claims):
         return None
-    return f"{count_words(s.ranks)} left no dump, and no log or exit code says why"
+    lost = [r for r in s.ranks if r not in case.facts.dumps]
+    return f"{count_words(lost)} left no dump, and no log or exit code says why" if lost else None
 
 
 def _others_missing(case: Case, s: Suspicion) -> str | None:
@@ -93,6 +95,18 @@ def _few_wait(case: Case, s: Suspicion) -> str | None:
     return f"only {share:.0%} of the waiting ranks wait for it" if share < 0.5 else None
 
 
+def _beside_the_lost(case: Case, s: Suspicion) -> str | None:
+    """Others wait for a rank without a dump as well: it may have the same fault, or one of its own."""
+    if s.has("killed", "exception", "out_of_memory"):
+        return None
+    beside = {
+        r for i, sink in enumerate(case.graph.sinks) if sink.kind == "no_dump" and i not in s.sinks for r in sink.ranks
+    }
+    beside -= {*s.ranks, *(r for r, place in case.places.items() if place.waits)}
+    beside = {r for r in beside if not case.is_victim(r)}
+    return f"{count_words(sorted(beside))} left no dump, and others wait for it too" if beside else None
+
+
 def _unread_lost(case: Case, s: Suspicion) -> str | None:
     """Ranks without a dump that could change who is named."""
     lost = [r for r in case.facts.without_dump() if r not in s.ranks]
@@ -111,6 +125,7 @@ DOUBTS: Final[tuple[Doubt, ...]] = (
     Doubt("one of several", "medium", _one_of),
     Doubt("no dump, nothing else", "medium", _dump_only),
     Doubt("others missing too", "medium", _others_missing),
+    Doubt("beside a lost dump", "medium", _beside_the_lost),
     Doubt("unrecorded sends", "medium", _blind),
     Doubt("stack contradicts", "medium", _contradicted),
     Doubt("age unknown", "medium", _age_unknown),

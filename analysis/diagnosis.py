@@ -146,7 +146,17 @@ def _why_not_healthy(case: Case, *, moves: bool) -> str:
     failed = [r for r, life in case.lives.items() if life.victim_error is not None or life.size_complaint is not None]
     if failed:
         return f"{count_words(failed)} report a lost connection or a timeout, and nothing shows who stopped"
-    return _too_little_seen(case) if facts.dumps else ""
+    return _too_little_seen(case) if facts.dumps else _without_dumps(case)
+
+
+def _without_dumps(case: Case) -> str:
+    """Return what speaks against health where there are only logs and stacks."""
+    well = {r for r, life in case.lives.items() if life.ended_well}
+    waits = sorted({r for r, place in case.places.items() if place.waits} - well)
+    if waits:
+        return f"the stacks of {count_words(waits)} are in operations with others, and no dump shows in which"
+    dumped = sorted({r for r, life in case.lives.items() if life.dump_written is not None} - well)
+    return f"{count_words(dumped)} wrote dumps, as jobs that hang do, and none is here" if dumped else ""
 
 
 def _too_little_seen(case: Case) -> str:

@@ -143,6 +143,9 @@ def absent(case: Case, left: set[int]) -> Explained:
     if dropped := [blamed[i] for i in indices if i not in suspects]:
         passed.append(("absent", tuple(sorted(dropped)), "they report themselves that others stopped"))
     one_of = False
+    suspects = _without_the_merely_lost(case, suspects)
+    if not suspects:
+        return [], explained
     hidden = _hidden(case, [blamed[i] for i in suspects])
     if hidden:
         return _behind_the_lost(case, {i: blamed[i] for i in suspects}, hidden), explained
@@ -169,6 +172,26 @@ def absent(case: Case, left: set[int]) -> Explained:
     if one_of:
         return [_as_set(found)], explained
     return found, explained
+
+
+def _without_the_merely_lost(case: Case, suspects: list[int]) -> list[int]:
+    """Leave out ranks that only lack a dump, where everybody who waits for them waits for a rank with a reason too.
+
+    A dump is lost more often than two faults come at once. `confidence` says that they may be guilty as well.
+    """
+    sinks = case.graph.sinks
+    solid = [
+        i
+        for i, sink in enumerate(sinks)
+        if sink.kind == "device"
+        or (sink.kind == "absent" and (has_reason(case, sink.ranks[0]) or not blind_to_pairs(case, sink.ranks)))
+    ]
+    held = set(case.graph.blaming(solid))
+    return [
+        i
+        for i in suspects
+        if sinks[i].kind != "no_dump" or has_reason(case, sinks[i].ranks[0]) or not set(sinks[i].blamed_by) <= held
+    ]
 
 
 def _hidden(case: Case, ranks: Sequence[int]) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from mycroft.analysis.facts import Facts, Group
-from mycroft.analysis.matching import Matched, Open
+from mycroft.analysis.matching import SYNCHRONISING, Matched, Open
 from mycroft.analysis.stacks import Place
 
 
@@ -227,9 +227,11 @@ class _Builder:
         out += [Edge(node, rank_node(r), HELD_UP) for r in meeting.held_up]
         if out:
             return
-        if meeting.unknown:
+        # Somebody got through: then everybody had come, whether or not a dump says so.
+        through = bool(meeting.done) and meeting.kind in SYNCHRONISING
+        if meeting.unknown and not through:
             out += [Edge(node, rank_node(r), NO_DUMP) for r in meeting.unknown]
-        elif meeting.unseen:
+        elif meeting.unseen and not through:
             out.append(Edge(node, Node("unseen", (meeting.comm,)), "a member that no source names"))
         elif meeting.done and len(meeting.here) <= len(meeting.done) and self._sees_devices(meeting.here):
             out += [Edge(node, Node("device", (r,)), NOT_FINISHED) for r in meeting.here]

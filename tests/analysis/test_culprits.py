@@ -168,6 +168,7 @@ def test_stopped_a_process_that_is_alive_and_wrote_nothing(verdict_of: VerdictOf
     trace.without_dump(3)
     for rank in range(4):
         trace.event(rank, "alive", at_ms=9000)
+        trace.event(rank, "dump_written" if rank < 3 else "log_end", at_ms=8000)
     finding = only(verdict_of(trace))
     assert (finding.category, finding.component, finding.root_cause.ranks) == ("process_stopped", "process", (3,))
 
@@ -299,6 +300,47 @@ def test_a_dump_without_a_finished_operation_is_too_little_for_health(verdict_of
     verdict = verdict_of(trace)
     assert verdict.status == "cannot_tell"
     assert "rank 2" in verdict.summary
+
+
+@pytest.mark.parametrize("sign", ["stack", "dump_written"])
+def test_logs_of_ranks_that_may_stand_still_are_too_little_for_health(verdict_of: VerdictOf, sign: str) -> None:
+    trace = TraceBuilder(world=2)
+    trace.dumps = set()
+    for rank in (0, 1):
+        trace.event(rank, "step", value=1.0, at_ms=10)
+        if sign == "stack":
+            trace.stack(rank, f"all_reduce ({C10D}:1)", "main (train.py:2)")
+        else:
+            trace.event(rank, "dump_written", at_ms=900)
+    verdict = verdict_of(trace)
+    assert (verdict.status, verdict.findings) == ("cannot_tell", ())
+    assert "ranks 0, 1" in verdict.summary
+
+
+def test_a_rank_that_says_it_wrote_its_dump_is_not_called_stopped(verdict_of: VerdictOf) -> None:
+    trace, group = job(events=False)
+    for rank in (0, 1, 2):
+        trace.call(rank, group, 4, done=False)
+    trace.without_dump(3)
+    for rank in range(4):
+        trace.event(rank, "alive", at_ms=9000)
+        trace.event(rank, "dump_written", at_ms=8000)
+    finding = only(verdict_of(trace))
+    assert (finding.category, finding.confidence) == ("absent", "medium")
+
+
+def test_a_lost_dump_beside_a_device_that_stands_is_told_and_not_blamed(verdict_of: VerdictOf) -> None:
+    trace, group = job(6, timing=True)
+    stages = trace.group("pp_0", [4, 5], kind="pp")
+    for rank in range(6):
+        trace.call(rank, group, 4, done=rank != 1)
+        if rank == 4:
+            trace.recv(4, 5, stages, done=False)
+        trace.call(rank, group, 5, done=False)
+    trace.without_dump(5)
+    finding = only(verdict_of(trace))
+    assert (finding.category, finding.root_cause.ranks, finding.confidence) == ("device_hang", (1,), "medium")
+    assert "rank 5 left no dump" in "; ".join(finding.confidence_why)
 
 
 def unrecorded(*, lost: tuple[int, ...] = (), pipeline: bool = False) -> TraceBuilder:
