@@ -27,6 +27,7 @@ from typing import Any, Final
 import msgspec
 
 from mycroft.app.config import AppConfig
+from mycroft.app.live.config import LiveConfig
 from mycroft.errors import MycroftError
 
 STDIN_FD: Final = 0
@@ -45,11 +46,12 @@ class ServeError(MycroftError):
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChildSettings:
-    """What a child is told. `listen_fd` and `ready_fd` are for the web only."""
+    """What a child is told. `ready_fd` is for the web only, `live` for collector and watch."""
 
     config: AppConfig
     listen_fd: int | None = None
     ready_fd: int | None = None
+    live: LiveConfig | None = None
 
     def encode(self) -> bytes:
         """Return the settings as one line."""
@@ -166,17 +168,28 @@ class _Child:
 class Server:
     """A running server: `with Server(config) as server:` listens, waits until it answers, and stops it at the end."""
 
-    def __init__(self, config: AppConfig) -> None:
-        """Check the settings and take the port.
+    def __init__(self, config: AppConfig, live: LiveConfig | None = None) -> None:
+        """Check the settings and take the port, and that of the agents where `live` is given.
 
         Raises:
             ConfigError: the address may not be listened on without access control.
             ServeError: the port is taken.
         """
         config.check_binding()
+        if live is not None:
+            live.tokens()
         config.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._socket = listen(config.host, config.port)
         self.config = dataclasses.replace(config, port=self._socket.getsockname()[1])
+        self._live_socket: socket.socket | None = None
+        self.live: LiveConfig | None = None
+        if live is not None:
+            try:
+                self._live_socket = listen(live.host, live.port)
+            except ServeError:
+                self._socket.close()
+                raise
+            self.live = dataclasses.replace(live, port=self._live_socket.getsockname()[1], url=live.url or self.url)
         self._children: list[_Child] = []
         self._failed: str | None = None
         self._ended = threading.Event()
@@ -207,6 +220,10 @@ class Server:
             _Child("web", web, on_give_up=self._give_up),
             _Child("ingest", ChildSettings(self.config)),
         ]
+        if self._live_socket is not None:
+            self._live_socket.set_inheritable(True)
+            collect = ChildSettings(self.config, listen_fd=self._live_socket.fileno(), live=self.live)
+            self._children += [_Child("collect", collect), _Child("watch", ChildSettings(self.config, live=self.live))]
         for child in self._children:
             child.start()
         readable, _, _ = select.select([self._ready_read], [], [], READY_TIMEOUT_S)
@@ -237,6 +254,8 @@ class Server:
             child.join()
         self._children = []
         self._socket.close()
+        if self._live_socket is not None:
+            self._live_socket.close()
         for descriptor in (self._ready_read, self._ready_write):
             if descriptor >= 0:
                 os.close(descriptor)
@@ -317,8 +336,33 @@ def web_main(settings: ChildSettings) -> int:
     return 0
 
 
+def collect_main(settings: ChildSettings) -> int:
+    """Run the collector on the inherited socket."""
+    from mycroft.app.live.serving import serve_collector
+
+    assert settings.live is not None
+    assert settings.listen_fd is not None
+    arbiter = os.getpid()
+    _end_with_supervisor(lambda: os.kill(arbiter, signal.SIGTERM))
+    serve_collector(settings.live, listen_fd=settings.listen_fd)
+    return 0
+
+
+def watch_main(settings: ChildSettings) -> int:
+    """Run the watch until SIGTERM, or until the supervisor is gone."""
+    from mycroft.app.live.watching import Watching
+
+    assert settings.live is not None
+    watching = Watching(settings.live)
+    signal.signal(signal.SIGTERM, lambda *_: watching.stop())
+    signal.signal(signal.SIGINT, lambda *_: watching.stop())
+    _end_with_supervisor(watching.stop)
+    watching.run()
+    return 0
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Entry of a child: `python -m mycroft.app.processes web|ingest`."""
+    """Entry of a child: `python -m mycroft.app.processes web|ingest|collect|watch`."""
     role = (sys.argv[1:] if argv is None else argv)[0]
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING, stream=sys.stderr)
     line = b""
@@ -329,6 +373,10 @@ def main(argv: list[str] | None = None) -> int:
     settings = _decode(line)
     if role == "web":
         return web_main(settings)
+    if role == "collect":
+        return collect_main(settings)
+    if role == "watch":
+        return watch_main(settings)
     # Before the imports: libraries start threads of their own, and a signal goes to any thread that does not block it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT})
     from mycroft.app.ingest import ingest_main

@@ -15,6 +15,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add_paths(parser, nargs="*")
     options.add_data(parser)
     options.add_serving(parser)
+    parser.add_argument("--live", action="store_true", help="also collect what agents send, and watch the jobs")
+    options.add_collecting(parser)
+    options.add_watching(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -23,7 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     config = options.app_config(arguments)
     # The port is taken first: nobody waits for a load only to learn that it is in use.
-    server = Server(config)
+    server = Server(config, options.live_config(arguments) if arguments.live else None)
     links: list[str] = []
     try:
         if arguments.paths:
@@ -36,6 +39,9 @@ def run(arguments: argparse.Namespace) -> int:
             links.append(path_of("diagnosis", trace=published.trace, incident=published.page))
         server.start()
         print(f"Mycroft is at {server.url}/  (Ctrl-C ends it)", flush=True)
+        if server.live is not None:
+            print(f"agents: mycroft agent http://{server.live.host}:{server.live.port}", flush=True)
+            print(f"{server.url}/live", flush=True)
         for link in links:
             print(f"{server.url}{link}", flush=True)
         server.wait()

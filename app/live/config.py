@@ -13,7 +13,10 @@ DEFAULT_PORT = 8060
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveConfig:
-    """Settings of collector and watch. `url`: address of the dashboard, for the links in alerts."""
+    """Settings of collector and watch.
+
+    `url`: address of the dashboard, for the links in alerts; empty: of a dashboard on this machine.
+    """
 
     data_dir: Path
     host: str = "127.0.0.1"
@@ -22,7 +25,7 @@ class LiveConfig:
     store_bytes: int = 20 * GIB
     segment_s: float = 10.0
     alerts_file: str | None = None
-    url: str = "http://localhost:8050"
+    url: str = ""
     window_s: float = 600.0
     evidence_hosts: int = 4
 

@@ -35,6 +35,7 @@ BLIND_S: Final = 60.0
 PUBLISH_S: Final = 60.0
 EVIDENCE_S: Final = 45.0
 MOST_SUSPECTS: Final = 8
+MAY_STAND_NS: Final = 2_000_000_000
 _MOST_TITLE: Final = 80
 # Detectors are asked for this much of the past at the first look: an incident may be older than the watch.
 _FIRST_NS: Final = 60_000_000_000
@@ -58,6 +59,7 @@ class _Job:
     evidence_seen: dict[str, int] = field(default_factory=lambda: dict[str, int]())
     blind: bool = False
     over: bool = False
+    ended: int = 0
     problem: str = ""
 
 
@@ -175,7 +177,7 @@ class Watch:
         from mycroft.loaders.collector import fresh_until
 
         now = time.monotonic()
-        if now < job.next_look:
+        if now < job.next_look and not may_stand(group, job.ended):
             return
         at_ns, silent = fresh_until(group, patience_s=PATIENCE_S)
         group = newest_of_each_rank(group)
@@ -199,6 +201,7 @@ class Watch:
         job.next_look = now + max(TICK_S, 2 * found.seconds)
         if judge:
             job.judged = now
+        job.ended = sum(process.ended for process in group)
         job.incidents.take(found.findings, judged=judge, why=found.fired)
         self._gather(job, group)
         if now - job.published > PUBLISH_S:
@@ -295,7 +298,9 @@ class Watch:
         self.state.set_trace(item.job, published.trace)
         if item.incident is not None:
             incident = self.state.incident(item.incident)
-            finding = next((f for f in published.verdict["findings"] if same(incident.finding, f)), None)
+            matching = [f for f in published.verdict["findings"] if same(incident.finding, f)]
+            matching.sort(key=lambda f: f["category"] != incident.category)
+            finding = matching[0] if matching else None
             if evidence and finding is not None and incident.closed is None:
                 incident = job.incidents.revise(incident, finding, item.why)
             page = finding["id"] if finding is not None else "verdict"
@@ -339,6 +344,22 @@ class Watch:
         """Give the folder back."""
         with contextlib.suppress(OSError):
             os.close(self._lock)
+
+
+def may_stand(group: Sequence[Process], ended: int) -> bool:
+    """Whether a job should be looked at now, however long looks take: a process ended, or half have begun nothing.
+
+    Says only when to look, never what there is: `last_enq_ns` is a word that every status carries.
+    """
+    if sum(process.ended for process in newest_of_each_rank(group)) > ended:
+        return True
+    silences: list[int] = []
+    for process in group:
+        begun = max((comm.last_enq_ns or 0 for comm in process.status.communicators), default=0)
+        if begun and not process.ended:
+            silences.append(process.told_ns - begun)
+    silences.sort()
+    return bool(silences) and silences[len(silences) // 2] > MAY_STAND_NS
 
 
 def newest_of_each_rank(group: Sequence[Process]) -> list[Process]:

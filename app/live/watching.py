@@ -22,7 +22,7 @@ class Watching:
         """
         targets = read_targets(config.alerts_file) if config.alerts_file is not None else ()
         state = LiveState(State(config.data_dir))
-        self.alerter = Alerter(targets, state, url=config.url)
+        self.alerter = Alerter(targets, state, url=config.url or "http://localhost:8050")
         window = Window(config.store_dir, span_s=config.window_s)
         self.watch = Watch(config, state, window, told=self.alerter.told, each_tick=self.alerter.beat)
 

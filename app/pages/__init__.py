@@ -7,6 +7,7 @@ from mycroft.app.pages import (
     files,
     host,
     job,
+    live,
     op,
     overview,
     rank,
@@ -29,6 +30,9 @@ PAGES: tuple[Page, ...] = (
     files.PAGE,
     file.PAGE,
     sql.PAGE,
+    live.FLEET,
+    live.JOB,
+    live.INCIDENT,
 )
 
 __all__ = ["PAGES", "Page", "PageContext"]
