@@ -120,6 +120,9 @@ def _named() -> dict[str, Scenario]:
             )
         elif fault.name == "bg_traffic":
             base = replace(base, layout=Layout(tp=2, dp=4, hosts=4))
+        elif fault.name == "qp_slow30":
+            # A network slow enough to matter: a third less of one connection must cost the job something.
+            base = replace(base, nic_bytes_per_s=8e6, work=Work(kernel_ms=4.0))
         elif fault.name == "link_flap":
             base = replace(base, iterations=40)
         found[fault.name] = base
