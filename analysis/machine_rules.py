@@ -17,6 +17,7 @@ from mycroft.analysis import (
     claims_device,
     claims_host,
     claims_init,
+    claims_links,
     claims_peers,
     claims_perf,
     claims_ras,
@@ -25,6 +26,7 @@ from mycroft.analysis import (
     claims_watchdog,
 )
 from mycroft.analysis.claims import Claim, Suspicion
+from mycroft.analysis.link_matrix import read_matrices
 from mycroft.analysis.machine import Machine, some
 
 if TYPE_CHECKING:
@@ -191,6 +193,7 @@ def slow(case: Case, left: set[int]) -> Explained:
     found: list[Suspicion] = []
     for item in claims_perf.suspicions(case.machine):
         found.append(_located(case, item) if not item.ranks else item)
+    found += claims_links.suspicions(read_matrices(case.facts.store))
     if not found and case.machine.perf.is_empty() and not case.facts.dumps and not case.lives:
         found = _state_alone(case.machine)
     return found, set()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from dash import html
@@ -15,6 +15,7 @@ TABS: Final = (
     ("overview", "Overview"),
     ("diagnosis", "Diagnosis"),
     ("stacks", "Stacks"),
+    ("links", "Links"),
     ("files", "Evidence"),
     ("sql", "SQL"),
 )
@@ -102,15 +103,20 @@ def actions(
     return found
 
 
-def _tabs(trace: TraceLinks, active: str, incident: str) -> html.Nav:
+def _tabs(trace: TraceLinks, active: str, incident: str, left_out: Collection[str]) -> html.Nav:
     hrefs = {
         "overview": trace.overview(),
         "diagnosis": trace.incident(incident),
         "stacks": trace.stacks(),
+        "links": trace.links(),
         "files": trace.files(),
         "sql": trace.sql(),
     }
-    items = [html.Li(link(text, hrefs[name], current=name == active), className="tabs__item") for name, text in TABS]
+    items = [
+        html.Li(link(text, hrefs[name], current=name == active), className="tabs__item")
+        for name, text in TABS
+        if name not in left_out or name == active
+    ]
     return html.Nav(html.Ul(items), className="tabs", **attributes(aria_label="Pages of this trace"))
 
 
@@ -125,10 +131,12 @@ def page(
     dialogs: Sequence[Child] = (),
     banner: Child = None,
     generation: int | None = None,
+    left_out: Collection[str] = (),
 ) -> html.Div:
     """Return a whole page: bar, tabs of the trace if it is of one, and the content.
 
     The attribute `data-ready` says that the page has been drawn; `generation` is that of the trace that it shows.
+    `left_out` names tabs of pages that would be empty.
     """
     return html.Div(
         [
@@ -144,7 +152,7 @@ def page(
                 ],
                 className="topbar",
             ),
-            _tabs(trace, tab, incident) if trace is not None else None,
+            _tabs(trace, tab, incident, left_out) if trace is not None else None,
             html.Main([banner, *children], id="content", tabIndex="-1", className=f"content content--{name}"),
             *dialogs,
             html.Div(id="live-region", className="sr-only", role="status", **attributes(aria_live="polite")),

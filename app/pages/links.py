@@ -46,6 +46,10 @@ class TraceLinks:
         """Return the address of the stack grid."""
         return self._to("stacks")
 
+    def links(self) -> str:
+        """Return the address of the links between ranks or hosts."""
+        return self._to("links")
+
     def sql(self) -> str:
         """Return the address of the SQL console."""
         return self._to("sql")

@@ -15,6 +15,7 @@ from mycroft.app.pages.links import TraceLinks
 from mycroft.app.pages.page import PageContext
 from mycroft.app.pages.panel import Child, attributes, link, note
 from mycroft.app.queries import TraceReader
+from mycroft.app.reads import links as links_reads
 from mycroft.app.reads import verdicts
 from mycroft.app.urls import build
 
@@ -86,6 +87,7 @@ class TracePage:
             dialogs=[share_dialog.dialog(trace)] if can_write else [],
             banner=self._banner(),
             generation=self.reader.generation,
+            left_out=() if links_reads.any_links(self.reader) else ("links",),
         )
 
     def _banner(self) -> Child:

@@ -14,6 +14,7 @@ const TEMPLATES = [
   ["comm", "/t/<trace>/comm/<comm>"],
   ["host", "/t/<trace>/host/<host>"],
   ["stacks", "/t/<trace>/stacks"],
+  ["links", "/t/<trace>/links"],
   ["sql", "/t/<trace>/sql"],
   ["files", "/t/<trace>/files"],
   ["file", "/t/<trace>/files/<file>"],
