@@ -5,37 +5,8 @@
 #include <cstdint>
 #include <memory>
 
+#include "arrow_abi.h"
 #include "trace_reader.h"
-
-extern "C" {
-
-// As published by Arrow: a stable ABI.
-struct ArrowSchema {
-  const char* format;
-  const char* name;
-  const char* metadata;
-  int64_t flags;
-  int64_t n_children;
-  struct ArrowSchema** children;
-  struct ArrowSchema* dictionary;
-  void (*release)(struct ArrowSchema*);
-  void* private_data;
-};
-
-struct ArrowArray {
-  int64_t length;
-  int64_t null_count;
-  int64_t offset;
-  int64_t n_buffers;
-  int64_t n_children;
-  const void** buffers;
-  struct ArrowArray** children;
-  struct ArrowArray* dictionary;
-  void (*release)(struct ArrowArray*);
-  void* private_data;
-};
-
-}  // extern "C"
 
 namespace mycroft {
 

@@ -32,6 +32,24 @@ void begin_trace(Stage& stage);   // finds the trace file, for what looks into i
 OpPlan plan_of(Pattern pattern, int ranks);
 CollSpec coll_of(const OpPlan& plan);
 
+OpPlan exchange(int ranks);
+
+// What ends standing.
+void stall_absent(Stage& stage);
+void stall_gpu_idle(Stage& stage);
+void stall_gpu(Stage& stage);
+void stall_send_proxy(Stage& stage);
+void stall_recv_proxy(Stage& stage);
+void stall_network(Stage& stage);
+void stall_flush(Stage& stage);
+void stall_tree_network(Stage& stage);
+void stall_tree_gpu(Stage& stage);
+void stall_tree_absent(Stage& stage);
+void stall_pair_absent(Stage& stage);
+void stall_pair_network(Stage& stage);
+void stall_across_comms(Stage& stage);
+void crash(Stage& stage);
+
 // Work inside a host, with and without events of its kernels.
 void intra_node(Stage& stage);
 void kernel_events(Stage& stage);

@@ -105,7 +105,7 @@ std::unique_ptr<Job> Job::without_rows() const {
 void Job::inject(const Fault& fault) {
   if (fault.rank >= config_.ranks())
     throw std::invalid_argument("the job has no rank " + std::to_string(fault.rank));
-  broken_ = Broken(fault, config_);
+  broken_.add(fault, config_);
   recorder_.set_broken(broken_);
 }
 
@@ -129,9 +129,9 @@ void Job::run_until(Time horizon) {
 void Job::pause() {
   const uint32_t n = config_.ranks();
   std::fill(congestion_.begin(), congestion_.end(), 1.0);
-  if (broken_.fault().kind == FaultKind::ckpt_stall && broken_.any() &&
-      t_[0] >= broken_.fault().at && t_[0] < broken_.fault().at + 45 * kS) {
-    t_[0] = broken_.fault().at + 45 * kS * broken_.fault().severity;
+  const Fault* stall = broken_.of(FaultKind::ckpt_stall);
+  if (stall != nullptr && t_[0] >= stall->at && t_[0] < stall->at + 45 * kS) {
+    t_[0] = stall->at + 45 * kS * stall->severity;
   }
   for (uint32_t r = 0; r < n; ++r) t_[r] = broken_.absent(r, t_[r]);
   if (!config_.benign) return;

@@ -5,6 +5,7 @@
 // (pp * DP + dp) * TP + tp; hosts hold `ranks_per_host` consecutive ranks.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <limits>
@@ -90,15 +91,13 @@ class Random {  // splitmix64: small, copied with the job
   uint64_t state_;
 };
 
-// A fault as the recurrences see it.
-class Broken {
+// One fault as the recurrences see it.
+class OneFault {
  public:
-  Broken() = default;
-  Broken(const Fault& fault, const Config& config);
-  bool any() const { return fault_.kind != FaultKind::none; }
+  OneFault(const Fault& fault, const Config& config);
   const Fault& fault() const { return fault_; }
   // Whether a rank is one of those that are hit.
-  bool hits(uint32_t rank) const { return any() && rank >= first_ && rank < end_; }
+  bool hits(uint32_t rank) const { return rank >= first_ && rank < end_; }
   bool network() const;  // its flows differ
   double compute(uint32_t rank, Time start) const;
   double copy(uint32_t rank, Time start) const;
@@ -122,6 +121,84 @@ class Broken {
   double scaled(double factor) const { return 1 + (factor - 1) * fault_.severity; }
   Fault fault_;
   uint32_t first_ = 0, end_ = 0;
+};
+
+// Everything that is broken: factors multiply, what comes later delays what came before.
+class Broken {
+ public:
+  void add(const Fault& fault, const Config& config) {
+    if (fault.kind != FaultKind::none) faults_.emplace_back(fault, config);
+  }
+  bool any() const { return !faults_.empty(); }
+  // The fault of a kind, if there is one.
+  const Fault* of(FaultKind kind) const {
+    for (const auto& f : faults_)
+      if (f.fault().kind == kind) return &f.fault();
+    return nullptr;
+  }
+  bool hits(uint32_t rank) const {
+    for (const auto& f : faults_)
+      if (f.hits(rank)) return true;
+    return false;
+  }
+  bool network() const {
+    for (const auto& f : faults_)
+      if (f.network()) return true;
+    return false;
+  }
+  double compute(uint32_t rank, Time start) const {
+    double factor = 1;
+    for (const auto& f : faults_) factor *= f.compute(rank, start);
+    return factor;
+  }
+  double copy(uint32_t rank, Time start) const {
+    double factor = 1;
+    for (const auto& f : faults_) factor *= f.copy(rank, start);
+    return factor;
+  }
+  double flush(uint32_t rank, Time start) const {
+    double factor = 1;
+    for (const auto& f : faults_) factor *= f.flush(rank, start);
+    return factor;
+  }
+  Time wire(Time start, double w, uint32_t src, uint32_t dst, uint32_t channel,
+            Random& random) const {
+    Time end = start + w;
+    for (const auto& f : faults_) {
+      if (!(end < kNever)) break;
+      end = f.wire(start, w, src, dst, channel, random);
+      w = end - start;
+    }
+    return end;
+  }
+  Time process(uint32_t rank, Time t) const {
+    for (const auto& f : faults_) t = f.process(rank, t);
+    return t;
+  }
+  Time gpu(uint32_t rank, Time t) const {
+    for (const auto& f : faults_) t = f.gpu(rank, t);
+    return t;
+  }
+  Time post(uint32_t rank, Time t) const {
+    for (const auto& f : faults_) t = f.post(rank, t);
+    return t;
+  }
+  Time proxy_sleep(uint32_t rank, Time t, Random& random) const {
+    for (const auto& f : faults_) t = f.proxy_sleep(rank, t, random);
+    return t;
+  }
+  Time absent(uint32_t rank, Time t) const {
+    for (const auto& f : faults_) t = f.absent(rank, t);
+    return t;
+  }
+  Time rows_end(uint32_t rank) const {
+    Time end = kNever;
+    for (const auto& f : faults_) end = std::min(end, f.rows_end(rank));
+    return end;
+  }
+
+ private:
+  std::vector<OneFault> faults_;
 };
 
 }  // namespace mycroft::simulator

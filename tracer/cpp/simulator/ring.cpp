@@ -21,7 +21,7 @@ const std::vector<std::string>& fault_names() {
   return kNames;
 }
 
-Broken::Broken(const Fault& fault, const Config& config)
+OneFault::OneFault(const Fault& fault, const Config& config)
     : fault_(fault), first_(fault.rank), end_(fault.rank + 1) {
   if (fault.kind == FaultKind::bg_compute || fault.kind == FaultKind::bg_traffic) {
     first_ = fault.rank / config.ranks_per_host * config.ranks_per_host;
@@ -29,7 +29,7 @@ Broken::Broken(const Fault& fault, const Config& config)
   }
 }
 
-bool Broken::network() const {
+bool OneFault::network() const {
   switch (fault_.kind) {
     case FaultKind::none:
     case FaultKind::slow_gpu20:
@@ -42,7 +42,7 @@ bool Broken::network() const {
   }
 }
 
-double Broken::compute(uint32_t rank, Time start) const {
+double OneFault::compute(uint32_t rank, Time start) const {
   if (!on(rank, start)) return 1;
   switch (fault_.kind) {
     case FaultKind::gpu_power:
@@ -58,16 +58,16 @@ double Broken::compute(uint32_t rank, Time start) const {
   }
 }
 
-double Broken::copy(uint32_t rank, Time start) const {
+double OneFault::copy(uint32_t rank, Time start) const {
   return on(rank, start) && fault_.kind == FaultKind::gpu_power ? scaled(1.7) : 1;
 }
 
-double Broken::flush(uint32_t rank, Time start) const {
+double OneFault::flush(uint32_t rank, Time start) const {
   return on(rank, start) && fault_.kind == FaultKind::pcie ? scaled(400) : 1;
 }
 
-Time Broken::wire(Time start, double w, uint32_t src, uint32_t dst, uint32_t channel,
-                  Random& random) const {
+Time OneFault::wire(Time start, double w, uint32_t src, uint32_t dst, uint32_t channel,
+                    Random& random) const {
   if (!(hits(src) || hits(dst))) return start + w;
   switch (fault_.kind) {
     case FaultKind::nic_down:
@@ -100,32 +100,32 @@ Time Broken::wire(Time start, double w, uint32_t src, uint32_t dst, uint32_t cha
   }
 }
 
-Time Broken::process(uint32_t rank, Time t) const {
+Time OneFault::process(uint32_t rank, Time t) const {
   const bool gone = fault_.kind == FaultKind::crash || fault_.kind == FaultKind::sigstop;
   return gone && hits(rank) && t > fault_.at ? kNever : t;
 }
 
-Time Broken::gpu(uint32_t rank, Time t) const {
+Time OneFault::gpu(uint32_t rank, Time t) const {
   if (fault_.kind == FaultKind::gpu_hang && hits(rank) && t > fault_.at) return kNever;
   return process(rank, t);
 }
 
-Time Broken::post(uint32_t rank, Time t) const {
+Time OneFault::post(uint32_t rank, Time t) const {
   if (fault_.kind == FaultKind::recv_nopost && hits(rank) && t > fault_.at) return kNever;
   return process(rank, t);
 }
 
-Time Broken::proxy_sleep(uint32_t rank, Time t, Random& random) const {
+Time OneFault::proxy_sleep(uint32_t rank, Time t, Random& random) const {
   if (fault_.kind != FaultKind::proxy_delay || !on(rank, t)) return t;
   return random.uniform() < 6e-4 * fault_.severity ? t + kS : t;
 }
 
-Time Broken::absent(uint32_t rank, Time t) const {
+Time OneFault::absent(uint32_t rank, Time t) const {
   if (fault_.kind == FaultKind::absent && on(rank, t)) return kNever;
   return t;
 }
 
-Time Broken::rows_end(uint32_t rank) const {
+Time OneFault::rows_end(uint32_t rank) const {
   const bool gone = fault_.kind == FaultKind::crash || fault_.kind == FaultKind::sigstop;
   return gone && hits(rank) ? fault_.at : kNever;
 }
