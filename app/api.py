@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from flask import Blueprint, Flask, Response, jsonify, request, url_for
 
-from mycroft.app import access, api_explorer, export, jobs, shares
+from mycroft.app import access, api_explorer, api_pictures, export, jobs, shares
 from mycroft.app.api_request import (
     RequestError,
     config_here,
@@ -59,6 +59,7 @@ def register(server: Flask) -> None:
     _trace_routes(root)
     _share_routes(root)
     api_explorer.add_routes(root)
+    api_pictures.add_routes(root)
 
     # Dash answers any path it does not know with its own page; a program that mistypes an address must not get that.
     @root.route("/", defaults={"rest": ""}, methods=METHODS)

@@ -5,6 +5,7 @@ import { startChoices } from "./modules/choices.mjs";
 import { startCopying } from "./modules/copying.mjs";
 import { startDialogs } from "./modules/dialogs.mjs";
 import { startFigures } from "./modules/figures.mjs";
+import { startFlows } from "./modules/flow/flow_view.mjs";
 import { startForms } from "./modules/forms.mjs";
 import { startNavigation } from "./modules/navigation.mjs";
 import { startPalette } from "./modules/palette.mjs";
@@ -14,6 +15,7 @@ import { startViewKeys } from "./modules/view_keys.mjs";
 
 startNavigation();
 startFigures();
+startFlows();
 startCharts();
 startChoices();
 startCopying();

@@ -8,11 +8,12 @@ from dash.development.base_component import Component
 from mycroft.app import injected, words
 from mycroft.app.figures import lateness_bars
 from mycroft.app.pages import diagnosis_view, injected_panel, notes_panel, ranks_grid
+from mycroft.app.pages.flow_panel import flow_panel
 from mycroft.app.pages.page import Page, PageContext
 from mycroft.app.pages.panel import Child, empty, figure, link, panel
 from mycroft.app.pages.trace_page import TracePage, open_trace
 from mycroft.app.pages.verdict_band import Context, Finding, RankFacts
-from mycroft.app.reads import operations, ranks, verdicts
+from mycroft.app.reads import flows, operations, ranks, verdicts
 from mycroft.app.reads.ranks import RankRow
 
 
@@ -66,6 +67,18 @@ def _injected_panel(page: TracePage, finding: Finding | None) -> Child:
     return injected_panel.injected_panel(truth, page.verdict, finding)
 
 
+def _flow_panel(page: TracePage, finding: Finding | None) -> Child:
+    """Return the chunk flow of the operation that the finding is about; None where no source shows it."""
+    stalled = (finding or {}).get("collective") or {}
+    comm, seq = stalled.get("comm"), stalled.get("seq")
+    if finding is None or comm is None or seq is None:
+        return None
+    if stalled.get("op") in ("send", "recv"):
+        # Such a finding names the number of the pair; the page is of the number of the rank.
+        seq = flows.number_of_pair(page.reader, comm, seq, stalled["op"], finding["root_cause"]["ranks"]) or seq
+    return flow_panel(page.reader, comm, seq, links=page.links)
+
+
 def layout(ctx: PageContext, trace: str, incident: str) -> Component:
     """Return the diagnosis: the finding of that id, or the answer of a trace without findings."""
     page = open_trace(ctx, trace)
@@ -95,6 +108,7 @@ def layout(ctx: PageContext, trace: str, incident: str) -> Component:
         finding,
         context_of(page, rows),
         lateness=_lateness_panel(page, finding, rows),
+        flow=_flow_panel(page, finding),
         ranks_grid=ranks_grid.ranks_panel(rows, finding, page.links, title="Ranks by blame" if finding else "Ranks"),
         injected=_injected_panel(page, finding),
     )

@@ -196,11 +196,13 @@ def view(
     ranks_grid: Child = None,
     lateness: Child = None,
     injected: Child = None,
+    flow: Child = None,
 ) -> list[Child]:
     """Return the content of the page; `finding` None: the verdict has none, and the page says so in full.
 
-    `ranks_grid` is the table of ranks and `lateness` the picture of who comes late, made by the caller from the rows
-    of the trace. `injected` is the truth of a job that was broken on purpose.
+    `ranks_grid` is the table of ranks, `lateness` the picture of who comes late and `flow` that of the chunks of the
+    stalled operation, made by the caller from the rows of the trace. `injected` is the truth of a job that was broken
+    on purpose.
     """
     if finding is None:
         band = (
@@ -213,6 +215,7 @@ def view(
         findings_strip(verdict, context, finding["id"]),
         finding_band(finding, context, weakened=remarks(verdict)),
         injected,
+        flow,
         chain_panel(finding, context),
         lateness,
         html.Div(

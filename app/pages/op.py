@@ -11,6 +11,7 @@ from dash.development.base_component import Component
 
 from mycroft.app import words
 from mycroft.app.figures import arrivals
+from mycroft.app.pages.flow_panel import flow_panel
 from mycroft.app.pages.grid import Col, grid
 from mycroft.app.pages.op_entries import (
     Row,
@@ -175,6 +176,7 @@ def layout(ctx: PageContext, trace: str, comm: str, seq: int) -> Component:
             ],
             className="page-title",
         ),
+        flow_panel(page.reader, comm, seq),
         *(_collective_panels(page, group, members, collective) if collective else ()),
         _pairs_panel(page, comm, operations.other_sides(page.reader, group["comm_id"], seq)),
         _call_sites(entries, stacks),

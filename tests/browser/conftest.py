@@ -21,6 +21,7 @@ expect.set_options(timeout=PATIENCE_MS)
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     data_dir = tmp_path_factory.mktemp("site")
     published.publish(data_dir)
+    published.publish_flows(data_dir)
     with served(data_dir) as running:
         yield running
 

@@ -150,3 +150,53 @@ def test_pictures_with_anything_but_shapes_are_refused(run: Any) -> None:
     assert harmless == [False, False, False, False, True]
     assert run("figures", body, [open_ + part + close for part in bad]) == [False] * len(bad)
     assert run("figures", body, [open_ + part + close for part in good]) == [True] * len(good)
+
+
+def test_an_edge_stands_where_the_rules_of_the_analysis_say(run: Any) -> None:
+    """The order of the rules: unknown, done, moving, credit, network, proxy, upstream."""
+    both = {"sendLog": True, "recvLog": True, "standingMs": 2000}
+
+    def half(posted: int, ready_: int, moved: int, done: int, idle: int = 9000, total: int = 16) -> dict[str, Any]:
+        return {
+            "posted": posted,
+            "ready": ready_,
+            "moved": moved,
+            "done": done,
+            "total": total,
+            "idle_ms": idle,
+            "silent": False,
+        }
+
+    full = half(16, 16, 16, 16)
+    cases: list[tuple[Any, Any, dict[str, Any], str]] = [
+        (full, full, both, "done"),
+        (half(9, 8, 8, 7, 100), half(12, 7, 7, 7), both, "moving"),
+        (half(12, 10, 10, 8), half(12, 8, 8, 8), both, "stopped"),
+        (half(12, 10, 10, 8), half(8, 8, 8, 8), both, "downstream"),
+        (half(12, 10, 8, 8), half(12, 8, 8, 8), both, "stopped"),
+        (half(12, 10, 8, 8), half(8, 8, 8, 6), both, "downstream"),
+        (half(12, 8, 8, 8), half(12, 8, 8, 8), both, "upstream"),
+        (half(12, 10, 10, 8), None, both, "downstream"),
+        (half(12, 10, 10, 8), None, {**both, "recvLog": False}, "nolog"),
+        (None, half(8, 0, 0, 0), both, "upstream"),
+        (None, half(8, 0, 0, 0), {**both, "sendLog": False}, "nolog"),
+        (None, None, {**both, "sendLog": False}, "nolog"),
+        (None, None, both, "upstream"),
+        (full, half(16, 16, 15, 15), both, "stopped"),
+        ({**half(12, 10, 10, 8), "silent": True}, half(12, 8, 8, 8), both, "nolog"),
+    ]
+    body = "return argument.map(([send, recv, known]) => m.edgeState(send, recv, known));"
+    found = run("flow/states", body, [list(case[:3]) for case in cases])
+    assert found == [case[3] for case in cases]
+
+
+def test_pixels_show_the_worst_of_the_ranks_that_fall_into_them(run: Any) -> None:
+    values = [0.0, 0.5, None, 0.1, None, None, 0.9, 0.2]
+    assert run("flow/states", "return m.reduced(argument, 4);", values) == [0.5, 0.1, None, 0.9]
+    assert run("flow/states", "return m.reduced(argument, 20);", values) == values
+
+
+def test_a_step_holds_until_the_next(run: Any) -> None:
+    half = [0, 0, 1, 1, None, 8, None, [[2, 1, 1, 1, 1, 0], [5, 3, 3, 3, 3, 0]]]
+    body = "return [0, 1, 2, 4, 5, 90].map((tick) => m.stepAt(argument, tick)?.[1] ?? null);"
+    assert run("flow/states", body, half) == [None, None, 1, 1, 3, 3]

@@ -35,6 +35,10 @@ PAGES = (
     ("file", "/t/hang-root-cause/files/16#L42"),
     ("file", "/t/hang-root-cause/files/5#L1201"),
     ("sql", "/t/hang-root-cause/sql"),
+    ("diagnosis", "/t/flow-ring/d/f1"),
+    ("op", "/t/flow-tree/op/dp-0a/7"),
+    ("op", "/t/flow-pairs/op/dp-0a/7"),
+    ("compare", "/compare?a=hang-root-cause&b=slow-rank&ta=0-20s"),
     ("message", "/t/no-such-trace"),
 )
 
@@ -67,6 +71,9 @@ def test_page_is_drawn_and_accessible_in_both_themes(
         grid.locator(".ag-header-cell").first.wait_for()
         grid.locator(".ag-row .ag-cell").first.wait_for()
         expect(grid.locator(".ag-header-row:empty")).to_have_count(0)
+    for drawn in page.locator("[data-flow], [data-timeline]").all():
+        # What the browser draws itself says so when it has been drawn.
+        expect(drawn).to_have_attribute("data-drawn", "")
     assert page.evaluate("window.__owned") is None
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     page.evaluate(AXE)
