@@ -124,6 +124,11 @@ class Snapshot:
     """Share of the heartbeats that are missing, as a measure of lost rows."""
 
     @cached_property
+    def traced(self) -> frozenset[int]:
+        """`ranks` as a set."""
+        return frozenset(self.ranks)
+
+    @cached_property
     def flows(self) -> tuple[FlowKey, ...]:
         """Every flow of which one half is known, in order."""
         return tuple(sorted({*self.send, *self.recv}))

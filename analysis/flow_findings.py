@@ -432,14 +432,14 @@ class _Teller:
             sides = (flow in self.snapshot.send) + (flow in self.snapshot.recv)
             if sides < 2:
                 terms.append((ONE_SIDE, "only one side of the flow was seen"))
-        if not any(r in self.snapshot.ranks for r in ranks):
+        if not any(r in self.snapshot.traced for r in ranks):
             terms.append((ACCUSED_SILENT, "nothing comes from the accused itself"))
         if _kind_of(cause) == "silent":
             terms.append((ACCUSED_SILENT, "process, host and tracer cannot be told apart"))
         traced = [r for m in self.snapshot.members.values() for r in m]
-        seen = sum(r in self.snapshot.ranks for r in traced)
+        seen = sum(r in self.snapshot.traced for r in traced)
         if traced and seen < len(traced):
-            terms.append((seen / len(traced), f"{len(set(traced) - set(self.snapshot.ranks))} ranks left no trace"))
+            terms.append((seen / len(traced), f"{len(set(traced) - self.snapshot.traced)} ranks left no trace"))
         value = 1.0
         for term, _ in terms:
             value *= term

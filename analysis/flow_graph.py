@@ -92,7 +92,7 @@ class FlowGraph:
             for edge in out:
                 back.setdefault(edge.dst, []).append(edge)
         causes: list[Cause] = []
-        for component in strongly_connected(self.edges):
+        for component in self._ends(back):
             inside = set(component)
             if any(e.dst not in inside for n in component for e in self.edges.get(n, ())):
                 continue
@@ -103,6 +103,13 @@ class FlowGraph:
             causes.append(Cause(tuple(sorted(component)), blocked, _path(steps, depth, inside)))
         causes.sort(key=lambda c: (-len(c.blocked), c.nodes))
         return causes
+
+    def _ends(self, back: Mapping[Node, Sequence[Edge]]) -> list[Sequence[Node]]:
+        """Return components that nothing leads out of. Circles are only where no way leads to an end: few or none."""
+        ends = [n for n, out in self.edges.items() if not out]
+        _, leads_on = _reaching(ends, back)
+        circling = {n: out for n, out in self.edges.items() if n not in leads_on}
+        return [*([n] for n in ends), *(strongly_connected(circling) if circling else ())]
 
     # ---- rules ---------------------------------------------------------------------
 
@@ -135,7 +142,7 @@ class FlowGraph:
         gone = self._gone(rank)
         if gone is not None:
             return gone
-        if rank not in self.snapshot.ranks:
+        if rank not in self.snapshot.traced:
             return {}
         ops = self.snapshot.open.get(rank, ())
         if not ops:

@@ -50,7 +50,9 @@ ORDER BY rank, comm_id, record_id
 """
 # Operations of communicators that somebody is inside of, which others have behind them.
 FINISHED: Final = """
-WITH wanted AS (SELECT unnest($1) AS comm, unnest($2) AS seq)
+WITH wanted AS (
+    SELECT unnest(string_split($1, ',')::BIGINT[]) AS comm, unnest(string_split($2, ',')::BIGINT[]) AS seq
+)
 SELECT c.rank, c.comm_id AS comm, CAST(c.op_seq AS BIGINT) AS seq, CAST(c.pair_seq AS BIGINT) AS pair,
        CAST(c.op_kind AS VARCHAR) AS kind, c.peer, epoch_ns(c.start_ts) + coalesce(c.dur_ns, 0) AS end_ns
 FROM coll_ops c
@@ -59,7 +61,10 @@ WHERE state NOT IN ('scheduled', 'started', 'aborted') OR state IS NULL OR dur_n
 ORDER BY ALL
 """
 REACHED: Final = """
-WITH clock AS (SELECT unnest($2) AS rank, unnest($3) AS ahead), calls AS (
+WITH clock AS (
+    SELECT unnest(string_split($2, ',')::BIGINT[]) AS rank,
+           unnest(string_split($3, ',')::BIGINT[]) AS ahead
+), calls AS (
     SELECT comm_id AS comm, rank, CAST(op_seq AS BIGINT) AS last, enq_ts AS ts
     FROM coll_ops
     WHERE NOT coalesce(is_p2p, FALSE) AND op_kind NOT IN ('send', 'recv')
@@ -70,7 +75,7 @@ WITH clock AS (SELECT unnest($2) AS rank, unnest($3) AS ahead), calls AS (
 )
 SELECT c.comm, c.rank, max(c.last) AS last
 FROM calls c LEFT JOIN clock k USING (rank)
-WHERE c.comm IN (SELECT unnest($1)) AND (c.ts IS NULL OR epoch_ns(c.ts) - coalesce(k.ahead, 0) <= $4)
+WHERE c.comm IN (SELECT unnest(string_split($1, ',')::BIGINT[])) AND (c.ts IS NULL OR epoch_ns(c.ts) - coalesce(k.ahead, 0) <= $4)
 GROUP BY ALL
 ORDER BY ALL
 """
@@ -82,9 +87,11 @@ FROM flow_state
 WHERE peer IS NOT NULL AND ts < make_timestamp_ns($1) AND ts >= make_timestamp_ns($2)
 """
 # Ranks without rows in the window are asked again for all they have.
-STATES_OF: Final = STATES.rstrip() + " AND rank IN (SELECT unnest($3))\n"
+STATES_OF: Final = STATES.rstrip() + " AND rank IN (SELECT unnest(string_split($3, ',')::BIGINT[]))\n"
 ENDED: Final = """
-WITH wanted AS (SELECT unnest($1) AS comm, unnest($2) AS seq)
+WITH wanted AS (
+    SELECT unnest(string_split($1, ',')::BIGINT[]) AS comm, unnest(string_split($2, ',')::BIGINT[]) AS seq
+)
 SELECT rank, comm_id AS comm, CAST(op_seq AS BIGINT) AS seq, op_kind IN ('send', 'recv') AS p2p,
        coalesce(channel, 0) AS channel, dir = 'send' AS send, peer, max(slices) AS slices,
        max(epoch_ns(end_ts)) AS end_ns
@@ -98,7 +105,7 @@ SIDE_SENDERS: Final = """
 SELECT DISTINCT s.rank
 FROM coll_ops s JOIN coll_ops o ON o.rank = s.rank AND o.enq_ts > s.enq_ts AND o.op_kind <> 'recv'
     AND epoch_ns(o.enq_ts) < epoch_ns(s.start_ts) + s.dur_ns
-WHERE s.rank IN (SELECT unnest($1)) AND s.op_kind = 'send' AND s.dur_ns > 1000000
+WHERE s.rank IN (SELECT unnest(string_split($1, ',')::BIGINT[])) AND s.op_kind = 'send' AND s.dur_ns > 1000000
     AND s.enq_ts >= make_timestamp_ns($2) AND o.enq_ts >= make_timestamp_ns($2)
     AND s.enq_ts < make_timestamp_ns($3) AND o.enq_ts < make_timestamp_ns($3)
 """
@@ -110,7 +117,7 @@ JOIN flow_ops r
     ON r.rank = s.rank AND r.comm_id = s.comm_id AND r.op_seq = s.op_seq AND r.channel = s.channel AND r.peer = s.peer
 JOIN coll_ops o
     ON o.rank = s.rank AND o.comm_id = s.comm_id AND o.op_seq = s.op_seq AND o.algo = 'TREE' AND o.state = 'completed'
-WHERE s.dir = 'send' AND r.dir = 'recv' AND s.comm_id IN (SELECT unnest($1))
+WHERE s.dir = 'send' AND r.dir = 'recv' AND s.comm_id IN (SELECT unnest(string_split($1, ',')::BIGINT[]))
 GROUP BY ALL
 ORDER BY ALL
 """
@@ -118,6 +125,7 @@ _RAW_STEPS: Final = "NCCL profiler ABI v1"
 _FOREVER: Final = 1 << 62
 # How far back heartbeats are looked at for pauses and gaps.
 BEATS_BACK_NS: Final = 600 * NS_PER_S
+NOTICED_NS: Final = 100 * NS_PER_MS
 SENDS_BACK_NS: Final = 30 * NS_PER_S
 # State rows are read from this long before the moment; ranks without any are asked for older ones.
 STATES_BACK_NS: Final = 2_500 * NS_PER_MS
@@ -126,25 +134,39 @@ LONGEST_GAP_NS: Final = 6 * NS_PER_S
 _HALF: Final = ["rank", "comm", "seq", "p2p", "channel", "send", "peer"]
 
 
-def read_snapshot(store: Frames, limits: FlowLimits = FLOW_DEFAULTS, *, at: int | None = None) -> Snapshot | None:
+def listed(numbers: Iterable[int]) -> str:
+    """Return numbers as the text that a query splits again: one parameter however many there are."""
+    return ",".join(str(int(n)) for n in numbers) or "-1"
+
+
+def read_snapshot(
+    store: Frames,
+    limits: FlowLimits = FLOW_DEFAULTS,
+    *,
+    at: int | None = None,
+    offsets: Mapping[int, int] | None = None,
+) -> Snapshot | None:
     """Return how things stood at `at` (ns UTC; None: at the end), None where no tracer left anything.
 
     Ranks without a trace are absent from it. Nothing that happened later is in it, but for what clocks are off by.
+    `offsets`: of the clocks, where they are known already.
     """
     rings = store.frame(RING_DUMPS)
     if rings.is_empty():
         return None
-    return _Reading(store, limits, rings, at).snapshot()
+    return _Reading(store, limits, rings, at, offsets).snapshot()
 
 
 class _Reading:
-    def __init__(self, store: Frames, limits: FlowLimits, rings: pl.DataFrame, at: int | None) -> None:
+    def __init__(
+        self, store: Frames, limits: FlowLimits, rings: pl.DataFrame, at: int | None, offsets: Mapping[int, int] | None
+    ) -> None:
         self.store = store
         self.limits = limits
         self.kernels = {int(r): bool(k) for r, k in rings.select("rank", "kernels").iter_rows()}
         self.raw_steps = any(str(v) == _RAW_STEPS for v in rings["lib_version"])
         self.at = at
-        self.offsets = clock_offsets(store, at=at)
+        self.offsets = clock_offsets(store, at=at) if offsets is None else offsets
         self.slack = max((abs(v) for v in self.offsets.values()), default=0)
         self.clock = pl.DataFrame(
             {"rank": list(self.offsets), "offset": list(self.offsets.values())},
@@ -304,7 +326,7 @@ class _Reading:
     def _finished(self, numbers: list[tuple[int, int]]) -> frozenset[tuple[int, OpKey]]:
         if not numbers:
             return frozenset()
-        frame = self.store.frame(FINISHED, ([c for c, _ in numbers], [s for _, s in numbers]))
+        frame = self.store.frame(FINISHED, (listed(c for c, _ in numbers), listed(s for _, s in numbers)))
         frame = self._corrected(frame, "end_ns")
         if self.at is not None:
             frame = frame.filter(pl.col("end_ns") <= self.at)
@@ -313,9 +335,10 @@ class _Reading:
     def _reached(self, open_ops: Mapping[int, Iterable[OpenOp]], comms: list[int]) -> dict[tuple[int, int], int]:
         if not comms:
             return {}
-        ranks = sorted(self.offsets)
+        # A clock that is off by less is late by no more than rows are apart.
+        ranks = sorted(r for r, ahead in self.offsets.items() if abs(ahead) > NOTICED_NS)
         until = _FOREVER if self.at is None else self.at
-        frame = self.store.frame(REACHED, (comms, ranks, [self.offsets[r] for r in ranks], until))
+        frame = self.store.frame(REACHED, (listed(comms), listed(ranks), listed(self.offsets[r] for r in ranks), until))
         found = {(int(c), int(r)): int(n) for c, r, n in frame.iter_rows()}
         for rank, ops in open_ops.items():
             for item in ops:
@@ -330,14 +353,14 @@ class _Reading:
         if not asked:
             return frozenset()
         first = max((o.enq or 0 for r in asked for o in open_ops[r]), default=0) - SENDS_BACK_NS
-        frame = self.store.frame(SIDE_SENDERS, (asked, max(0, first - self.slack), self.until))
+        frame = self.store.frame(SIDE_SENDERS, (listed(asked), max(0, first - self.slack), self.until))
         return frozenset(int(r) for r in frame["rank"])
 
     def _parents(self, algo: Mapping[OpKey, tuple[str, str, str]]) -> dict[tuple[int, int, int, int], bool]:
         comms = sorted({op.comm for op, (_, name, _) in algo.items() if name == "TREE"})
         found: dict[tuple[int, int, int, int], bool] = {}
         if comms:
-            for row in self.store.frame(TREE_ENDS_OF, (comms,)).to_dicts():
+            for row in self.store.frame(TREE_ENDS_OF, (listed(comms),)).to_dicts():
                 if row["votes"]:
                     found[int(row["comm"]), int(row["channel"]), int(row["rank"]), int(row["peer"])] = row["votes"] > 0
         return found
@@ -354,7 +377,7 @@ class _Reading:
         frame = self.store.frame(STATES, (self.until, first))
         lacking = sorted(set(self.kernels) - set(frame["rank"].unique().to_list()))
         if lacking and first:
-            frame = pl.concat([frame, self.store.frame(STATES_OF, (first, 0, lacking))])
+            frame = pl.concat([frame, self.store.frame(STATES_OF, (first, 0, listed(lacking)))])
         frame = self._corrected(frame, "ts", by="ts")
         newest_of = frame.select("rank", newest=pl.col("ts").max().over("rank"))["newest"]
         frame = frame.filter(newest_of - pl.col("ts") <= self.limits.state_window_ns)
@@ -399,7 +422,7 @@ class _Reading:
 
     def _ended(self, states: pl.DataFrame) -> pl.DataFrame:
         keys = states.select("comm", "seq").unique().sort("comm", "seq")
-        frame = self.store.frame(ENDED, (keys["comm"].to_list(), keys["seq"].to_list(), self.until))
+        frame = self.store.frame(ENDED, (listed(keys["comm"]), listed(keys["seq"]), self.until))
         return self._corrected(frame, "end_ns", by="end_ns").drop("end_ns")
 
     def _add_unnamed(

@@ -12,6 +12,7 @@ from typing import Final
 from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_S, FlowLimits
 from mycroft.analysis.facts import Frames
 from mycroft.analysis.flow_findings import flow_findings
+from mycroft.analysis.host_clocks import clock_offsets
 from mycroft.analysis.intermittent_findings import intermittent_findings
 from mycroft.analysis.slow_findings import find_slowness, findings_at
 from mycroft.analysis.trigger import SPAN, Firing, intermittent_firings, slow_firings, stall_ticks
@@ -42,11 +43,12 @@ def follow(
         return ()
     first = int(span[0]) if since_ns is None else since_ns
     last = int(span[1]) if until_ns is None else until_ns
-    found = find_slowness(store, limits, at=last)
+    offsets = clock_offsets(store, at=last)
+    found = find_slowness(store, limits, at=last, offsets=offsets)
     firings = [
-        *stall_ticks(store, limits, first, last),
-        *slow_firings(store, limits, first, last),
-        *intermittent_firings(store, limits, first, last),
+        *stall_ticks(store, limits, first, last, offsets),
+        *slow_firings(store, limits, first, last, found),
+        *intermittent_firings(store, limits, first, last, offsets),
     ]
     firings.sort(key=lambda f: (f.at_ns, f.detector, f.comm if f.comm is not None else -1, f.ranks))
     reports: list[Report] = []

@@ -8,33 +8,39 @@ difference of their times over many operations is the difference of the clocks.
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
 
 from mycroft.analysis.facts import Frames
 
-# Operations of each pair of hosts that are enough for a median of milliseconds.
+# Operations of groups inside one host say nothing of clocks, and are most of all.
 ENDS: Final = """
-SELECT o.rank, o.comm_id AS comm, CAST(coalesce(o.pair_seq, o.op_seq) AS BIGINT) AS seq,
+WITH host_of AS (SELECT rank, coalesce(host_id, 1000000 + rank) AS host FROM ranks),
+inside AS (
+    SELECT comm_id FROM members JOIN host_of USING (rank) GROUP BY comm_id HAVING min(host) = max(host)
+)
+SELECT o.comm_id AS comm, CAST(coalesce(o.pair_seq, o.op_seq) AS BIGINT) AS seq,
        CASE WHEN o.is_p2p THEN CASE WHEN o.op_kind = 'send' THEN o.rank ELSE o.peer END END AS src,
        CASE WHEN o.is_p2p THEN CASE WHEN o.op_kind = 'send' THEN o.peer ELSE o.rank END END AS dst,
-       epoch_ns(o.start_ts) + o.dur_ns AS end_ns
-FROM coll_ops o
+       CAST(h.host AS BIGINT) AS host, max(epoch_ns(o.start_ts) + o.dur_ns) AS end_ns
+FROM coll_ops o JOIN host_of h ON h.rank = o.rank
 WHERE o.state = 'completed' AND o.dur_ns IS NOT NULL AND o.start_ts >= make_timestamp_ns(?)
-    AND o.start_ts < make_timestamp_ns(?)
+    AND o.start_ts < make_timestamp_ns(?) AND o.comm_id NOT IN (SELECT comm_id FROM inside)
+GROUP BY ALL
 """
 RANK_HOSTS: Final = "SELECT rank, coalesce(host_id, 1000000 + rank) AS host FROM ranks ORDER BY rank"
 SPAN: Final = """
 SELECT min(epoch_ns(start_ts)) AS first, max(epoch_ns(start_ts)) AS last
 FROM coll_ops
-WHERE state = 'completed' AND rank IN (SELECT rank FROM rank_dumps WHERE kind = 'ring')
+WHERE state = 'completed' AND start_ts < make_timestamp_ns(?)
+    AND rank IN (SELECT rank FROM rank_dumps WHERE kind = 'ring')
 """
-# Time from which operations are taken.
-LOOK_BACK_NS: Final = 12_000_000_000
+# Time back from the newest operation from which operations are taken: the second where the first knows not all hosts.
+LOOK_BACK_NS: Final = (3_000_000_000, 15_000_000_000)
 # Fewer operations than this say nothing of a pair of hosts.
 LEAST_OPS: Final = 3
+_FOREVER: Final = 1 << 62
 
 
 def clock_offsets(store: Frames, *, at: int | None = None) -> dict[int, int]:
@@ -43,34 +49,30 @@ def clock_offsets(store: Frames, *, at: int | None = None) -> dict[int, int]:
     `at`: only operations that began before it are looked at. Ranks whose host shares no operation with others are
     absent: nothing is known of their clock, and nothing depends on it.
     """
-    span = store.frame(SPAN).row(0)
+    hosts = {int(r): int(h) for r, h in store.frame(RANK_HOSTS).iter_rows()}
+    if len(set(hosts.values())) < 2:
+        return {}
+    span = store.frame(SPAN, (_FOREVER if at is None else at,)).row(0)
     if span[0] is None:
         return {}
-    until = int(span[1]) + 1 if at is None else at
-    ends = store.frame(ENDS, (max(int(span[0]), until - LOOK_BACK_NS), until))
-    hosts = {int(r): int(h) for r, h in store.frame(RANK_HOSTS).iter_rows()}
-    offsets = host_offsets(ends, hosts)
+    until = int(span[1]) + 1
+    offsets: dict[int, int] = {}
+    for back in LOOK_BACK_NS:
+        offsets = host_offsets(store.frame(ENDS, (max(int(span[0]), until - back), until)))
+        if len(offsets) == len(set(hosts.values())) or until - back < int(span[0]):
+            break
     return {rank: offsets[host] for rank, host in hosts.items() if host in offsets}
 
 
-def host_offsets(ends: pl.DataFrame, hosts: Mapping[int, int]) -> dict[int, int]:
-    """Return the offset of each host, ns, from ends of operations (rank, comm, seq, src, dst, end_ns)."""
-    if ends.is_empty() or len(set(hosts.values())) < 2:
+def host_offsets(by_host: pl.DataFrame) -> dict[int, int]:
+    """Return the offset of each host, ns, from last ends of operations (comm, seq, src, dst, host, end_ns)."""
+    if by_host.is_empty():
         return {}
     op = ["comm", "seq", "src", "dst"]
-    table = pl.DataFrame(
-        {"rank": list(hosts), "host": list(hosts.values())}, schema={"rank": pl.UInt32, "host": pl.Int64}
-    )
-    by_host = (
-        ends.lazy()
-        .join(table.lazy(), on="rank")
-        .group_by(*op, "host")
-        .agg(pl.col("end_ns").max())
-        .with_columns(ref=pl.col("host").min().over(op))
-    )
-    reference = by_host.filter(pl.col("host") == pl.col("ref")).select(*op, base="end_ns")
+    found = by_host.with_columns(ref=pl.col("host").min().over(op)).lazy()
+    reference = found.filter(pl.col("host") == pl.col("ref")).select(*op, base="end_ns")
     pairs = (
-        by_host.filter(pl.col("host") != pl.col("ref"))
+        found.filter(pl.col("host") != pl.col("ref"))
         .join(reference, on=op, nulls_equal=True)
         .group_by("ref", "host")
         .agg(diff=(pl.col("end_ns") - pl.col("base")).median(), n=pl.len())
@@ -82,9 +84,9 @@ def host_offsets(ends: pl.DataFrame, hosts: Mapping[int, int]) -> dict[int, int]
     for ref, host, diff, _ in pairs.iter_rows():
         near[int(ref)].append((int(host), float(diff)))
         near[int(host)].append((int(ref), -float(diff)))
-    found: dict[int, int] = {}
+    offsets: dict[int, int] = {}
     for start in sorted(near):
-        if start in found:
+        if start in offsets:
             continue
         part = {start: 0.0}
         queue = deque([start])
@@ -95,5 +97,5 @@ def host_offsets(ends: pl.DataFrame, hosts: Mapping[int, int]) -> dict[int, int]
                     part[there] = part[here] + diff
                     queue.append(there)
         middle = sorted(part.values())[len(part) // 2]
-        found |= {host: round(value - middle) for host, value in part.items()}
-    return found
+        offsets |= {host: round(value - middle) for host, value in part.items()}
+    return offsets

@@ -111,11 +111,17 @@ class Repeated:
 
 
 def events(
-    store: Frames, limits: FlowLimits = FLOW_DEFAULTS, *, since_ns: int = 0, until_ns: int | None = None
+    store: Frames,
+    limits: FlowLimits = FLOW_DEFAULTS,
+    *,
+    since_ns: int = 0,
+    until_ns: int | None = None,
+    offsets: Mapping[int, int] | None = None,
 ) -> tuple[Event, ...]:
     """Return every time that a stage held a slice for too long, in order of time (corrected clock)."""
     until = until_ns if until_ns is not None else (1 << 62)
-    offsets = clock_offsets(store, at=until_ns)
+    if offsets is None:
+        offsets = clock_offsets(store, at=until_ns)
     slack = max((abs(v) for v in offsets.values()), default=0)
     rows = store.frame(HELD, (limits.slice_ns, max(0, since_ns - slack), until + slack)).to_dicts()
     for row in rows:

@@ -87,14 +87,17 @@ class OwnService:
     """Rank -> ranks that it shares flows with."""
 
 
-def own_service(store: Frames, limits: FlowLimits, *, at: int | None = None) -> OwnService | None:
+def own_service(
+    store: Frames, limits: FlowLimits, *, at: int | None = None, offsets: Mapping[int, int] | None = None
+) -> OwnService | None:
     """Return the metrics over everything that had ended by `at` (ns UTC; None: the whole evidence).
 
     None where no tracer left finished operations. Metrics whose columns a tracer does not fill are absent.
     """
     until = at if at is not None else (1 << 62)
     # Clocks that run ahead put their rows after `at`.
-    offsets = clock_offsets(store, at=at)
+    if offsets is None:
+        offsets = clock_offsets(store, at=at)
     slack = max((abs(v) for v in offsets.values()), default=0)
     ops = store.frame(OPS, (until + slack,))
     if ops.is_empty():

@@ -137,9 +137,15 @@ _METRIC_WORDS: Final = {
 _STANDING_WORDS: Final = {"G": _METRIC_WORDS["G"], "S": _METRIC_WORDS["S"], "PS": _METRIC_WORDS["PS"]}
 
 
-def find_slowness(store: Frames, limits: FlowLimits = FLOW_DEFAULTS, *, at: int | None = None) -> Slowness | None:
+def find_slowness(
+    store: Frames,
+    limits: FlowLimits = FLOW_DEFAULTS,
+    *,
+    at: int | None = None,
+    offsets: Mapping[int, int] | None = None,
+) -> Slowness | None:
     """Return every metric of a job under its CUSUM; None where no tracer left finished operations."""
-    service = own_service(store, limits, at=at)
+    service = own_service(store, limits, at=at, offsets=offsets)
     return slowness(service, limits) if service is not None else None
 
 

@@ -9,14 +9,14 @@ A stall that fires only starts the walk; it is reported when the sink's own age 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import numpy as np
 import polars as pl
 
-from mycroft.analysis.attribution import culprits
+from mycroft.analysis.attribution import Slowness, culprits
 from mycroft.analysis.case import count_words
 from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_S, FlowLimits
 from mycroft.analysis.facts import Frames
@@ -25,6 +25,7 @@ from mycroft.analysis.intermittent import events
 from mycroft.analysis.slow_findings import find_slowness
 
 Detector = Literal["stall", "slow", "intermittent"]
+DETECTORS: Final[tuple[Detector, ...]] = ("stall", "slow", "intermittent")
 
 BEATS: Final = """
 SELECT rank, epoch_ns(ts) AS ts, epoch_ns(last_progress_ts) AS progress
@@ -72,22 +73,31 @@ class Firing:
 
 
 def scan(
-    store: Frames, *, limits: FlowLimits = FLOW_DEFAULTS, since_ns: int | None = None, until_ns: int | None = None
+    store: Frames,
+    *,
+    limits: FlowLimits = FLOW_DEFAULTS,
+    since_ns: int | None = None,
+    until_ns: int | None = None,
+    detectors: Collection[Detector] = DETECTORS,
 ) -> tuple[Firing, ...]:
     """Return every firing from `since_ns` to `until_ns` in order of time; empty: no tracer left rows, or all is well.
 
-    A detector that stays in alarm fires once, and again only after it has been quiet (`rearm_ns`).
+    A detector that stays in alarm fires once, and again only after it has been quiet (`rearm_ns`). Who looks every
+    second asks the detector of slowness, which reads all iterations anew, once an iteration or every ten seconds.
     """
     span = store.frame(SPAN).row(0)
     if span[0] is None:
         return ()
     first = int(span[0]) if since_ns is None else since_ns
     last = int(span[1]) if until_ns is None else until_ns
-    found = [
-        *once(stall_ticks(store, limits, first, last), limits),
-        *slow_firings(store, limits, first, last),
-        *intermittent_firings(store, limits, first, last),
-    ]
+    offsets = clock_offsets(store, at=last)
+    found: list[Firing] = []
+    if "stall" in detectors:
+        found += once(stall_ticks(store, limits, first, last, offsets), limits)
+    if "slow" in detectors:
+        found += slow_firings(store, limits, first, last, find_slowness(store, limits, at=last, offsets=offsets))
+    if "intermittent" in detectors:
+        found += intermittent_firings(store, limits, first, last, offsets)
     return tuple(sorted(found, key=lambda f: (f.at_ns, f.detector, f.comm if f.comm is not None else -1, f.ranks)))
 
 
@@ -104,9 +114,8 @@ def once(firings: Sequence[Firing], limits: FlowLimits) -> Iterator[Firing]:
 # ---- stalls ---------------------------------------------------------------------------------------
 
 
-def stall_ticks(store: Frames, limits: FlowLimits, first: int, last: int) -> list[Firing]:
+def stall_ticks(store: Frames, limits: FlowLimits, first: int, last: int, offsets: Mapping[int, int]) -> list[Firing]:
     """Return each tick at which the job, or a communicator of it, is silent."""
-    offsets = clock_offsets(store, at=last)
     slack = max((abs(v) for v in offsets.values()), default=0)
     ticks = np.arange(first // limits.tick_ns + 1, last // limits.tick_ns + 1, dtype=np.int64) * limits.tick_ns
     if not len(ticks):
@@ -160,7 +169,7 @@ def _comm_silent(
     ticks: np.ndarray[Any, Any],
     progress: np.ndarray[Any, Any],
     ranks: np.ndarray[Any, Any],
-    offsets: dict[int, int],
+    offsets: Mapping[int, int],
 ) -> list[Firing]:
     """An operation older than any healthy one before it, whose ranks do not move: a stall that most do not feel."""
     rows = store.frame(LONG_OPS, (limits.open_ns // 2, int(ticks[-1]) + 1))
@@ -190,9 +199,8 @@ def _comm_silent(
 # ---- slowness and intermittent stalls --------------------------------------------------------------
 
 
-def slow_firings(store: Frames, limits: FlowLimits, first: int, last: int) -> list[Firing]:
+def slow_firings(store: Frames, limits: FlowLimits, first: int, last: int, found: Slowness | None) -> list[Firing]:
     """Return each confirmed alarm once, at the first tick after the iteration that confirmed it."""
-    found = find_slowness(store, limits, at=last)
     if found is None:
         return []
     hosts: dict[int, list[int]] = {}
@@ -217,7 +225,9 @@ def slow_firings(store: Frames, limits: FlowLimits, first: int, last: int) -> li
     return firings
 
 
-def intermittent_firings(store: Frames, limits: FlowLimits, first: int, last: int) -> list[Firing]:
+def intermittent_firings(
+    store: Frames, limits: FlowLimits, first: int, last: int, offsets: Mapping[int, int]
+) -> list[Firing]:
     """Return each time that one stage held a slice for too long, at the tick after it was over."""
     return [
         Firing(
@@ -229,5 +239,5 @@ def intermittent_firings(store: Frames, limits: FlowLimits, first: int, last: in
             limits.slice_ns / NS_PER_S,
             f"{e.component} of {count_words(e.ranks)} held one slice for {e.held_s:.2f} s",
         )
-        for e in events(store, limits, since_ns=first, until_ns=last)
+        for e in events(store, limits, since_ns=first, until_ns=last, offsets=offsets)
     ]
