@@ -1,0 +1,194 @@
+"""Incidents: opened, revised, merged and closed, without flapping."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mycroft.app.live.incidents import AGREE_S, CLOSE_S, Incidents
+from mycroft.app.live.state import Incident, LiveState
+from mycroft.app.state import State
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def finding(
+    category: str = "link_fault",
+    ranks: tuple[int, ...] = (5,),
+    *,
+    status: str = "hang",
+    confidence: str = "medium",
+    hosts: tuple[str, ...] = (),
+) -> dict[str, Any]:
+    return {
+        "id": "f1",
+        "status": status,
+        "category": category,
+        "confidence": confidence,
+        "root_cause": {"ranks": list(ranks), "hosts": list(hosts), "one_of": False},
+        "summary": f"{category} at {list(ranks)}",
+    }
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def told() -> list[tuple[str, Incident]]:
+    return []
+
+
+@pytest.fixture
+def make(tmp_path: Path, clock: Clock, told: list[tuple[str, Incident]]) -> Callable[[], Incidents]:
+    state = LiveState(State(tmp_path))
+    return lambda: Incidents("job", state, lambda event, incident: told.append((event, incident)), clock=clock)
+
+
+def names(told: list[tuple[str, Incident]]) -> list[str]:
+    return [event for event, _ in told]
+
+
+def test_stall_opens_at_once_and_slowness_at_the_second_look(
+    make: Callable[[], Incidents], told: list[tuple[str, Incident]]
+) -> None:
+    incidents = make()
+    incidents.take([finding()], judged=False, why="")
+    assert names(told) == ["opened"]
+    slow = finding("slow_gpu", (9,), status="slow")
+    incidents.take([slow], judged=True, why="")
+    assert names(told) == ["opened"]
+    incidents.take([slow], judged=True, why="")
+    assert names(told) == ["opened", "opened"]
+
+
+def test_slowness_of_one_look_alone_opens_nothing(
+    make: Callable[[], Incidents], told: list[tuple[str, Incident]]
+) -> None:
+    incidents = make()
+    slow = finding("slow_gpu", (9,), status="slow")
+    for _ in range(3):
+        incidents.take([slow], judged=True, why="")
+        incidents.take([], judged=True, why="")
+    assert told == [] or names(told) != ["opened"]
+    assert not incidents.any_open
+
+
+def test_same_finding_again_is_no_revision(make: Callable[[], Incidents], told: list[tuple[str, Incident]]) -> None:
+    incidents = make()
+    for _ in range(5):
+        incidents.take([finding()], judged=True, why="")
+    assert names(told) == ["opened"]
+
+
+def test_surer_verdict_revises_at_once_and_keeps_what_was_said(
+    make: Callable[[], Incidents], told: list[tuple[str, Incident]]
+) -> None:
+    incidents = make()
+    incidents.take([finding("absent", confidence="medium")], judged=False, why="silence")
+    incidents.take([finding("dataloader", confidence="high")], judged=False, why="a stack")
+    assert names(told) == ["opened", "revised"]
+    incident = told[-1][1]
+    revisions = incidents.state.revisions(incident.incident)
+    assert [(r.revision, r.why, r.finding["category"]) for r in revisions] == [
+        (1, "silence", "absent"),
+        (2, "a stack", "dataloader"),
+    ]
+
+
+def test_less_sure_verdict_does_not_take_the_place(
+    make: Callable[[], Incidents], told: list[tuple[str, Incident]], clock: Clock
+) -> None:
+    incidents = make()
+    incidents.take([finding("process_died", (2,), confidence="high")], judged=False, why="")
+    for _ in range(10):
+        clock.now += 5
+        incidents.take([finding("device_hang", (2, 3), confidence="low")], judged=True, why="")
+    assert names(told) == ["opened"]
+    assert incidents.any_open
+
+
+def test_verdicts_that_take_turns_do_not_revise_each_time(
+    make: Callable[[], Incidents], told: list[tuple[str, Incident]], clock: Clock
+) -> None:
+    incidents = make()
+    one, two = finding("link_fault", (5,)), finding("slow_nic", (5,))
+    for number in range(20):
+        clock.now += AGREE_S / 4
+        incidents.take([one if number % 2 == 0 else two], judged=False, why="")
+    assert names(told) == ["opened"]
+    clock.now += AGREE_S
+    incidents.take([two], judged=False, why="")
+    assert names(told) == ["opened", "revised"]
+
+
+def test_incident_closes_after_it_was_not_found_for_a_while(
+    make: Callable[[], Incidents], told: list[tuple[str, Incident]], clock: Clock
+) -> None:
+    incidents = make()
+    incidents.take([finding()], judged=True, why="")
+    clock.now += CLOSE_S * 2
+    # Looks that judge nothing say nothing about its end.
+    incidents.take([], judged=False, why="")
+    assert names(told) == ["opened"]
+    incidents.take([], judged=True, why="")
+    assert names(told) == ["opened", "closed"]
+    assert not incidents.any_open
+
+
+def test_finding_that_joins_two_incidents_makes_them_one(
+    make: Callable[[], Incidents], told: list[tuple[str, Incident]]
+) -> None:
+    incidents = make()
+    incidents.take([finding(ranks=(1,)), finding(ranks=(7,))], judged=True, why="")
+    assert names(told) == ["opened", "opened"]
+    incidents.take([finding("network_congestion", (1, 7), confidence="high")], judged=True, why="")
+    opened = incidents.state.incidents(only_open=True)
+    assert len(opened) == 1 and opened[0].ranks == (1, 7)
+    merged = [i for i in incidents.state.incidents() if i.merged_into]
+    assert [i.merged_into for i in merged] == [opened[0].incident]
+    assert "closed" not in names(told)
+
+
+def test_two_faults_at_once_are_two_incidents(make: Callable[[], Incidents], told: list[tuple[str, Incident]]) -> None:
+    incidents = make()
+    for _ in range(3):
+        incidents.take([finding(ranks=(1,)), finding("slow_gpu", (7,), status="slow")], judged=True, why="")
+    assert len(incidents.state.incidents(only_open=True)) == 2
+
+
+def test_next_watch_goes_on_with_what_was_open(
+    make: Callable[[], Incidents], told: list[tuple[str, Incident]], clock: Clock
+) -> None:
+    make().take([finding()], judged=True, why="")
+    again = make()
+    again.take([finding()], judged=True, why="")
+    assert names(told) == ["opened"]
+    clock.now += CLOSE_S * 2
+    again.take([], judged=True, why="")
+    assert names(told) == ["opened", "closed"]
+
+
+def test_brought_evidence_is_not_taken_back_by_a_look_without_it(
+    make: Callable[[], Incidents], told: list[tuple[str, Incident]], clock: Clock
+) -> None:
+    incidents = make()
+    incidents.take([finding("absent", confidence="high")], judged=False, why="")
+    incident = told[0][1]
+    clock.now += AGREE_S + 1
+    incidents.revise(incident, finding("dataloader", confidence="high"), "5 files of evidence arrived")
+    for _ in range(10):
+        clock.now += AGREE_S
+        incidents.take([finding("absent", confidence="high")], judged=True, why="")
+    assert incidents.state.incident(incident.incident).category == "dataloader"
+    assert names(told) == ["opened", "revised"]

@@ -1,0 +1,126 @@
+"""The watch over a simulated job that its agents tell second by second."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mycroft.app.live.config import LiveConfig
+from mycroft.app.live.state import Incident, LiveState
+from mycroft.app.live.watch import Watch, WatchError
+from mycroft.app.state import State
+from mycroft.loaders.catalogue import Catalogue
+from mycroft.loaders.collector import Window
+from mycroft.tracer.simulator import truth
+from tests.app.live.simulated import SECOND, Job
+
+FAULTY = 5
+
+
+class Told:
+    """Remembers what the watch told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[str, Incident]] = []
+
+    def __call__(self, event: str, incident: Incident, title: str) -> None:
+        self.events.append((event, incident))
+
+
+@pytest.fixture(scope="module")
+def job() -> Job:
+    return Job("nic_down", rank=FAULTY, until_ns=time.time_ns())
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def watch(tmp_path: Path, told: Told) -> Iterator[Watch]:
+    config = LiveConfig(data_dir=tmp_path / "data")
+    state = LiveState(State(config.data_dir))
+    opened = Watch(config, state, Window(config.store_dir, span_s=3600.0), told=told)
+    yield opened
+    opened.close()
+
+
+def feed(watch: Watch, job: Job, *, seconds: int) -> None:
+    """Give the watch the first seconds of the job; it has not looked yet."""
+    _, batches = next(job.batches(first_ns=seconds * SECOND))
+    for batch in batches:
+        watch.window.take(batch)
+
+
+def test_fault_becomes_one_incident_with_the_right_ranks_and_a_trace(watch: Watch, told: Told, job: Job) -> None:
+    since_fault = truth(job.simulated)["injected_ns"] + 3 * SECOND - job.first
+    opened_after = None
+    for at, batches in job.batches(first_ns=since_fault):
+        for batch in batches:
+            watch.window.take(batch)
+        watch.tick()
+        if told.events:
+            opened_after = (at - job.shift - truth(job.simulated)["injected_ns"]) / SECOND
+            break
+    assert [event for event, _ in told.events] == ["opened"]
+    assert opened_after is not None and opened_after <= 12
+    incident = watch.state.incidents()[0]
+    assert FAULTY in incident.ranks and len(incident.ranks) <= 2
+    assert incident.category == "link_fault"
+    # The agents of the suspects, and of one rank that waits, are asked once.
+    hosts = {request.host for request in watch.state.requests(incident.incident)}
+    assert hosts and len(hosts) <= watch.config.evidence_hosts
+    asked = {key for request in watch.state.requests(incident.incident) for key in request.processes}
+    assert {f"{rank:04}" for rank in incident.ranks} <= asked
+    while not watch._queue.empty():
+        watch.publish_one(watch._queue.get())
+    incident = watch.state.incident(incident.incident)
+    catalogue = Catalogue(watch.config.data_dir)
+    assert incident.trace is not None and incident.generation in catalogue.generations(incident.trace)
+    assert catalogue.get(incident.trace).summary["status"] == "hang"
+    assert catalogue.get(incident.trace).summary["ranks_seen"] == 16
+
+
+def test_second_watch_of_a_folder_is_refused(watch: Watch) -> None:
+    with pytest.raises(WatchError, match="another watch"):
+        Watch(watch.config, watch.state, watch.window)
+
+
+def test_job_of_which_nobody_speaks_is_said_to_be_unseen(watch: Watch, told: Told, job: Job) -> None:
+    feed(watch, job, seconds=3)
+    for process in watch.window.processes.values():
+        process.arrived_s -= 100.0
+    watch.tick()
+    assert [(event, incident.status) for event, incident in told.events] == [("opened", "cannot_tell")]
+    assert "blind" in told.events[0][1].summary
+    assert told.events[0][1].ranks == () == told.events[0][1].hosts
+
+
+def test_job_that_breaks_the_rules_does_not_stop_the_watch(
+    watch: Watch, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def breaks(*_: object, **__: object) -> None:
+        raise ValueError("a bug of the rules")
+
+    monkeypatch.setattr("mycroft.app.live.watch.look", breaks)
+    feed(watch, job, seconds=3)
+    watch.tick()
+    problems = watch.state.numbers()["tick"][1]["problems"]
+    assert list(problems.values()) == ["ValueError: a bug of the rules"]
+
+
+def test_process_that_was_replaced_is_left_out(watch: Watch, job: Job) -> None:
+    from dataclasses import replace
+
+    from mycroft.app.live.watch import newest_of_each_rank
+
+    feed(watch, job, seconds=2)
+    group = watch.window.jobs()[0]
+    older = replace(group[0], key="older", status=replace(group[0].status, key="older"))
+    older.status = replace(older.status, process=replace(older.status.process, started_ns=-1))
+    kept = newest_of_each_rank([older, *group])
+    assert "older" not in {process.key for process in kept} and len(kept) == len(group)
