@@ -2,6 +2,7 @@
 
 from mycroft.app.pages import (
     comm,
+    compare,
     diagnosis,
     file,
     files,
@@ -32,6 +33,7 @@ PAGES: tuple[Page, ...] = (
     files.PAGE,
     file.PAGE,
     sql.PAGE,
+    compare.PAGE,
     live.FLEET,
     live.JOB,
     live.INCIDENT,

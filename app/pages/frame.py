@@ -18,6 +18,7 @@ TABS: Final = (
     ("links", "Links"),
     ("files", "Evidence"),
     ("sql", "SQL"),
+    ("compare", "Compare"),
 )
 
 
@@ -111,6 +112,7 @@ def _tabs(trace: TraceLinks, active: str, incident: str, left_out: Collection[st
         "links": trace.links(),
         "files": trace.files(),
         "sql": trace.sql(),
+        "compare": links.compare(trace.trace),
     }
     items = [
         html.Li(link(text, hrefs[name], current=name == active), className="tabs__item")

@@ -68,6 +68,11 @@ def traces() -> str:
     return path_of("traces")
 
 
+def compare(trace: str) -> str:
+    """Return the address of a comparison with a trace, whose other side is to be chosen."""
+    return build(Address("compare", {}, {"a": trace}))
+
+
 def job(job_id: str) -> str:
     """Return the address of an ingest job."""
     return path_of("job", job=job_id)

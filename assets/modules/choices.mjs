@@ -9,7 +9,7 @@ function fill(select) {
 }
 
 export function startChoices() {
-  const all = () => document.querySelectorAll("select[data-store]").forEach(fill);
+  const all = () => document.querySelectorAll("select[data-value]").forEach(fill);
   new MutationObserver(all).observe(document.body, { childList: true, subtree: true });
   document.addEventListener("change", (event) => {
     const store = event.target instanceof HTMLSelectElement ? event.target.getAttribute("data-store") : null;

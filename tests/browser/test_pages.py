@@ -39,6 +39,7 @@ PAGES = (
     ("op", "/t/flow-tree/op/dp-0a/7"),
     ("op", "/t/flow-pairs/op/dp-0a/7"),
     ("compare", "/compare?a=hang-root-cause&b=slow-rank&ta=0-20s"),
+    ("compare", "/compare?a=hang-root-cause&b=slow-rank&ta=0-20s"),
     ("message", "/t/no-such-trace"),
 )
 
