@@ -59,6 +59,8 @@ class Truth:
     on_host: bool = False
     """A whole host was broken: naming the host is naming the culprit."""
     injected_ns: int | None = None
+    also: tuple[int, ...] = ()
+    """Ranks that something else was done to at the same time: naming one of them first is right as well."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +202,8 @@ def score(run: Run) -> Score:
         )
     host = share(truth.hosts, answer.hosts)
     rank = host if truth.on_host else share(truth.ranks, answer.ranks)
+    if truth.also and not rank:
+        rank = max(share((other,), answer.ranks) for other in truth.also)
     return Score(
         detected=True,
         delay_s=None if answer.at_ns == NOT_LIVE_NS else (answer.at_ns - injected) / NS_PER_S,
@@ -212,6 +216,15 @@ def score(run: Run) -> Score:
         certainty=answer.certainty,
         confident_wrong=answer.confidence == "high" and not rank,
     )
+
+
+def all_listed(run: Run) -> bool:
+    """Say whether every one of several faults was named by some report after the injection, first or further down."""
+    injected = run.truth.injected_ns
+    told = [a for a in run.answers if injected is not None and a.at_ns >= injected]
+    named = {rank for a in told for rank in a.ranks} | {rank for a in told for _, ranks in a.others for rank in ranks}
+    main = any(set(run.truth.hosts) & set(a.hosts) for a in told) if run.truth.on_host else False
+    return (main or set(run.truth.ranks) <= named) and set(run.truth.also) <= named
 
 
 def share(wanted: Sequence[object], named: Sequence[object]) -> float:
@@ -392,6 +405,7 @@ def run_from_json(body: Mapping[str, Any]) -> Run:
             hosts=tuple(map(str, truth["hosts"])),
             on_host=bool(truth["on_host"]),
             injected_ns=None if truth["injected_ns"] is None else int(truth["injected_ns"]),
+            also=tuple(map(int, truth.get("also", ()))),
         ),
         answers=tuple(
             Answer(

@@ -10,6 +10,7 @@ from mycroft.analysis.evaluation import (
     FalseReports,
     Row,
     Run,
+    all_listed,
     calibration,
     confusion,
     failures,
@@ -253,8 +254,10 @@ def _variants(runs: Sequence[Run]) -> str:
         rows.append([title, topology, *_cells(line)[1:], f"{len(changed)} of {len(pairs)}", words])
     if not rows:
         return ""
+    two = [r for r in ours if r.truth.also]
+    both = f"\nTwo faults at once: both were named in {sum(map(all_listed, two))} of {len(two)} runs.\n" if two else ""
     text = "Against the same jobs as simulated; *changed*: another component or other candidates than there.\n"
-    return f"## Made harder\n\n{text}\n" + _table(("what", "topology", *_HEADS[1:], "changed", "which"), rows)
+    return f"## Made harder\n\n{text}\n" + _table(("what", "topology", *_HEADS[1:], "changed", "which"), rows) + both
 
 
 def _said(run: Run) -> tuple[str, tuple[int, ...], tuple[str, ...]]:

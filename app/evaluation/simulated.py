@@ -73,6 +73,8 @@ class Variant:
     severity: float = 1.0
     at_s: float | None = None
     limits: FlowLimits | None = None
+    also: str | None = None
+    """A second fault at the same time, on the rank that `_other` says."""
 
 
 # ---- rows made worse -------------------------------------------------------------------------
@@ -150,6 +152,7 @@ VARIANTS: Final = {
         Variant(name="noise2", title="noise x2", settings={"noise": 2.0}),
         Variant(name="noise3", title="noise x3", settings={"noise": 3.0}),
         Variant(name="start0", title="broken from the first step", at_s=0.0),
+        Variant(name="two", title="and a GPU 20 % slower elsewhere", also="slow_gpu20"),
         Variant(name="severity0.25", title="a quarter of the severity", severity=0.25),
         Variant(name="severity0.5", title="half the severity", severity=0.5),
         Variant(name="severity2", title="twice the severity", severity=2.0),
@@ -210,7 +213,14 @@ def truth_of(simulated: Simulated) -> Truth:
         hosts=(f"sim{host}",),
         on_host=on_host,
         injected_ns=simulated.injected_ns,
+        also=tuple(rank for _, rank in simulation.also),
     )
+
+
+def _other(simulation: Simulation, rank: int) -> int:
+    """Return a rank for a second fault: another host, another place in its groups."""
+    config = simulation.config()
+    return (rank + config.ranks_per_host + 3) % (config.tp * config.pp * config.dp)
 
 
 def evaluate(
@@ -276,7 +286,12 @@ def fault_runs(
         base = Simulation(topology=topology, seed=seed, settings=variant.settings, at_s=variant.at_s)
         prefix = healthy_prefix(base)
         for fault in left:
-            simulated = simulate(replace(base, fault=fault, severity=variant.severity), prefix=prefix)
+            chosen = replace(base, fault=fault, severity=variant.severity)
+            if variant.also is not None:
+                rank = chosen.drawn().rank
+                assert rank is not None
+                chosen = replace(chosen, also=((variant.also, _other(chosen, rank)),))
+            simulated = simulate(chosen, prefix=prefix)
             yield evaluate(simulated, rules=rules, variant=variant)
 
 

@@ -13,6 +13,7 @@ from mycroft.analysis.evaluation import (
     Answer,
     Run,
     Truth,
+    all_listed,
     answer_of,
     calibration,
     component_of,
@@ -135,6 +136,16 @@ def test_certainty_is_compared_with_hits_in_tenths() -> None:
 
 def test_full_certainty_falls_into_the_last_tenth() -> None:
     assert calibration([run(answer(106, 5, certainty=1.0))])[0].low == 0.9
+
+
+def test_of_two_faults_either_may_come_first_and_both_must_be_named() -> None:
+    truth = replace(TRUTH, also=(9,))
+    first = run(answer(106, 9), truth=truth)
+    assert score(first).rank == 1.0
+    assert not all_listed(first)
+    assert all_listed(run(answer(106, 9), answer(110, 5), truth=truth))
+    assert all_listed(run(answer(106, 9, others=(("nic", (5,)),)), truth=truth))
+    assert run_from_json(json.loads(json.dumps(asdict(first)))) == first
 
 
 def test_failures_say_what_is_wrong() -> None:

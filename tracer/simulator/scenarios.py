@@ -71,6 +71,8 @@ class Simulation:
     seed: int = 1
     severity: float = 1.0
     settings: dict[str, Any] = field(default_factory=lambda: dict[str, Any]())
+    also: tuple[tuple[str, int], ...] = ()
+    """Further faults and their ranks, at the same time as the first."""
 
     def config(self) -> _simulator.Config:
         """Return the compiled configuration.
@@ -93,6 +95,9 @@ class Simulation:
             raise SimulatorError(f"fault {self.fault!r}: expected one of {', '.join(FAULTS)}")
         config = self.config()
         ranks = config.tp * config.pp * config.dp
+        for fault, other in self.also:
+            if fault not in FAULTS or not 0 <= other < ranks:
+                raise SimulatorError(f"further fault {fault!r} at rank {other}: no such fault, or no such rank")
         draw = random.Random(self.seed)  # noqa: S311 - must be repeatable, not secret
         rank, at_s = draw.randrange(ranks), draw.uniform(34, 46)
         fixed = FAULTS[self.fault].rank

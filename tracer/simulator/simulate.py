@@ -45,6 +45,8 @@ def simulate(simulation: Simulation, *, prefix: _simulator.Job | None = None) ->
     job = healthy_prefix(drawn) if prefix is None else prefix.fork()
     if drawn.fault != "none":
         job.inject(drawn.fault, rank=drawn.rank, at_ns=drawn.at_s * 1e9, severity=drawn.severity)
+    for other, rank in drawn.also:
+        job.inject(other, rank=rank, at_ns=drawn.at_s * 1e9, severity=drawn.severity)
     horizon = (drawn.at_s + drawn.after_s) * 1e9
     job.run_until(horizon)
     return Simulated(
@@ -65,13 +67,13 @@ def truth(simulated: Simulated) -> dict[str, Any]:
     assert simulation.rank is not None
     hit = simulation.fault != "none"
     host = f"sim{simulation.rank // config.ranks_per_host}"
+    causes = [_cause(simulation.fault, simulation.rank, config.ranks_per_host)]
+    causes += [_cause(name, rank, config.ranks_per_host) for name, rank in simulation.also]
     return {
         "title": f"simulated {simulation.topology}: {simulation.fault}"
         + (f" at rank {simulation.rank}" if hit and not fault.on_host else f" on {host}" if hit else ""),
-        "root_cause": {
-            "ranks": [simulation.rank] if hit and not fault.on_host else [],
-            "hosts": [host] if hit else [],
-        },
+        "root_cause": causes[0],
+        **({"root_causes": causes} if len(causes) > 1 else {}),
         "category": fault.category,
         "hang": fault.status in ("hang", "crash"),
         "status": fault.status,
@@ -80,4 +82,12 @@ def truth(simulated: Simulated) -> dict[str, Any]:
         "severity": simulation.severity,
         "injected_ns": simulated.injected_ns,
         "seed": simulation.seed,
+    }
+
+
+def _cause(name: str, rank: int, per_host: int) -> dict[str, Any]:
+    hit = name != "none"
+    return {
+        "ranks": [rank] if hit and not FAULTS[name].on_host else [],
+        "hosts": [f"sim{rank // per_host}"] if hit else [],
     }

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 from mycroft.app.cli import main
 from mycroft.tracer import _simulator, read_export
-from mycroft.tracer.simulator import FAULTS, Simulated, export_tables, simulate, simulated_traces, simulation
+from mycroft.tracer.simulator import (
+    FAULTS,
+    Simulated,
+    SimulatorError,
+    export_tables,
+    simulate,
+    simulated_traces,
+    simulation,
+    truth,
+)
 from mycroft.tracer.simulator.simulate import healthy_prefix
 from tests.tracer.frames import Frames, frames
 
@@ -229,3 +238,19 @@ def test_what_cannot_be_simulated_is_said_in_a_line(
 ) -> None:
     assert main(arguments) == 2
     assert told in capsys.readouterr().err
+
+
+def test_two_faults_at_once_are_both_done_and_both_told() -> None:
+    both = simulate(simulation("slow_gpu20", topology="T16", rank=2, at_s=5.0, after_s=8.0, also=(("nic_bw", 13),)))
+    alone = simulate(simulation("slow_gpu20", topology="T16", rank=2, at_s=5.0, after_s=8.0))
+
+    def busy(simulated: Simulated, rank: int) -> float:
+        flow = simulated.rows["flow"]
+        late = (flow["trace"] == rank) & (flow["send"] == 1) & (flow["end_ts"] > simulated.injected_ns)
+        return float(flow["net_busy_ns"][late].sum() / flow["slices"][late].sum())
+
+    assert busy(both, 13) > 3 * busy(alone, 13)
+    assert truth(both)["root_causes"] == [{"ranks": [2], "hosts": ["sim0"]}, {"ranks": [13], "hosts": ["sim3"]}]
+    assert "root_causes" not in truth(alone)
+    with pytest.raises(SimulatorError, match="at rank 99"):
+        simulate(simulation("slow_gpu20", topology="T16", also=(("nic_bw", 99),)))
