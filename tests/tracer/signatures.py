@@ -55,9 +55,12 @@ def largest(frames: Frames, truth: dict[str, Any], of: pl.Expr, columns: list[st
     return most >= least_s, f"largest of {', '.join(columns)} {most:.2f} s"
 
 
-def lateness_ms(frames: Frames, ranks: list[int], use: str, after_ns: int, before: bool, column: str) -> float:
+def lateness_ms(
+    frames: Frames, ranks: list[int], use: str, after_ns: int, before: bool, column: str, kind: str | None
+) -> float:
     """Median of how much later than the others of the group the ranks enter its operations, or start their kernels."""
     ops = frames.op.filter(pl.col("group").str.starts_with(use) & ~pl.col("p2p"))
+    ops = ops.filter(pl.col("op_kind") == kind) if kind else ops
     stamp = pl.col(column).cast(pl.Int64)
     ops = ops.filter(stamp < after_ns if before else stamp > after_ns)
     wide = ops.group_by("group", "op_seq").agg(
@@ -68,12 +71,22 @@ def lateness_ms(frames: Frames, ranks: list[int], use: str, after_ns: int, befor
 
 
 def late(
-    frames: Frames, truth: dict[str, Any], ranks: list[int], use: str, *, least_ms: float, column: str = "enq_ts"
+    frames: Frames,
+    truth: dict[str, Any],
+    ranks: list[int],
+    use: str,
+    *,
+    least_ms: float,
+    column: str = "enq_ts",
+    kind: str | None = None,
 ) -> Shown:
     at = truth["injected_ns"]
-    before = lateness_ms(frames, ranks, use, at, True, column)
-    after = lateness_ms(frames, ranks, use, at, False, column)
-    return after - before >= least_ms, f"{column} of {use} operations {after - before:.1f} ms later than before"
+    before = lateness_ms(frames, ranks, use, at, True, column, kind)
+    after = lateness_ms(frames, ranks, use, at, False, column, kind)
+    return (
+        after - before >= least_ms,
+        f"{column} of {use} {kind or 'operations'} {after - before:.1f} ms later than before",
+    )
 
 
 def silence_s(frames: Frames, rank: int) -> float:
@@ -189,7 +202,7 @@ def signature(
         "nic_bw": lambda: rises(frames, truth, own_send, "net_busy_ns", least=1.5),
         "pcie": lambda: rises(frames, truth, own_recv, "flush_ns", least=3),
         "gpu_power": lambda: late(frames, truth, [rank], "tp", least_ms=2, column="kstart_ts"),
-        "bg_compute": lambda: late(frames, truth, host_ranks, "dp", least_ms=5),
+        "bg_compute": lambda: late(frames, truth, host_ranks, "dp", least_ms=5, kind="reduce_scatter"),
         "bg_traffic": lambda: rises(frames, truth, host_send, "net_busy_ns", least=1.5),
         "proxy_delay": lambda: largest(
             frames, truth, pl.col("rank") == rank, ["post_delay_max_ns", "peer_wait_max_ns"], least_s=0.9

@@ -26,6 +26,7 @@ from mycroft.tracer.testbed.scenarios import Scenario
 from mycroft.tracer.testbed.training import Orders, Training
 
 _TURN_S = 0.1
+_FLOOD_BYTES = 1 << 16
 
 
 def _kind(scenario: Scenario) -> type[Training]:
@@ -118,10 +119,13 @@ def burn() -> None:
 
 
 def flood(source: str, target: str, port: int) -> None:
-    """Send as much as the network takes."""
+    """Send as much as the network takes, with some milliseconds of it on the way: congestion, not an outage."""
     die_with_parent()
-    block = bytes(1 << 16)
-    with socket.create_connection((target, port), source_address=(source, 0)) as connection:
+    block = bytes(_FLOOD_BYTES)
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _FLOOD_BYTES)
+        connection.bind((source, 0))
+        connection.connect((target, port))
         while True:
             connection.sendall(block)
 

@@ -56,6 +56,15 @@ def test_full_spool_drops_the_oldest_and_tells_what(tmp_path: Path) -> None:
     assert len(spool) == 3
 
 
+def test_news_of_a_loss_is_not_lost_with_its_batch(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, most_bytes=50)
+    spool.put(key(1), bytes(40), lost_batches=7, lost_rows=70)
+    again = Spool(tmp_path, most_bytes=50)
+    again.put(key(2), bytes(40))
+    gap = again.gap()
+    assert gap is not None and (gap.batches, gap.rows) == (8, 80)
+
+
 def test_batch_that_is_being_sent_is_not_dropped(tmp_path: Path) -> None:
     spool = Spool(tmp_path, most_bytes=100)
     spool.put(key(1), bytes(60))
