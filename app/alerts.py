@@ -149,7 +149,7 @@ def _slack(_target: Target, event: str, incident: Incident, title: str, link: st
     head = f"{word}: {_escape(incident.summary)}"
     lines = [
         f"*{head}*",
-        f"{_escape(title)} · {incident.status} · {incident.category} · {incident.confidence} confidence",
+        f"{_escape(title)} · {incident.status} · {_escape(incident.category)} · {incident.confidence} confidence",
         *(f"• {_escape(line)}" for line in chain_of(incident.finding, most=4)),
         f"<{link}|Open the diagnosis>",
     ]

@@ -113,7 +113,9 @@ class Agent:
             gap = Gap(why="a batch larger than the wire takes", rows=turn.rows, batches=1, until_ns=key.made_ns)
             wire = encode(Batch(key=key, rings=(), gaps=(*gaps, gap), agent=self._version))
         try:
-            self.spool.put(key, wire)
+            self.spool.put(
+                key, wire, lost_batches=sum(gap.batches for gap in gaps), lost_rows=sum(gap.rows for gap in gaps)
+            )
         except OSError as error:
             # The rows stay in the ring, which holds hours; the next turn reads them again.
             self.rings.untold(turn.gaps)

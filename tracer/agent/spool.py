@@ -17,8 +17,9 @@ from typing import Final
 from mycroft.tracer.agent.batch import BatchKey, Gap
 
 _SUFFIX: Final = ".batch"
-# A name is `<made_ns>-<boot>-<seq>-<rows>.batch`: sorted by name is sorted by age.
-_PARTS: Final = 4
+# A name is `<made_ns>-<boot>-<seq>-<rows>-<lost batches>-<lost rows>.batch`: sorted by name is sorted by age. What the
+# batch says is lost is in its name, for that news must not be lost with it.
+_PARTS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,8 @@ class _Entry:
     size: int
     made_ns: int
     rows: int
+    lost_batches: int = 0
+    lost_rows: int = 0
 
 
 class Spool:
@@ -68,13 +71,13 @@ class Spool:
         with self._lock:
             return self._bytes
 
-    def put(self, key: BatchKey, wire: bytes) -> None:
-        """Add a batch; the oldest go where there is no room.
+    def put(self, key: BatchKey, wire: bytes, *, lost_batches: int = 0, lost_rows: int = 0) -> None:
+        """Add a batch; the oldest go where there is no room. `lost_…`: what the gaps in it tell of.
 
         Raises:
             OSError: if the disk does not take it; then nothing was added.
         """
-        name = f"{key.made_ns:020}-{key.boot}-{key.seq:012}-{key.rows}{_SUFFIX}"
+        name = f"{key.made_ns:020}-{key.boot}-{key.seq:012}-{key.rows}-{lost_batches}-{lost_rows}{_SUFFIX}"
         path = self.folder / name
         part = path.with_suffix(".part")
         with self._lock:
@@ -87,7 +90,7 @@ class Spool:
                 part.unlink(missing_ok=True)
             raise
         with self._lock:
-            self._entries[name] = _Entry(path, len(wire), key.made_ns, key.rows)
+            self._entries[name] = _Entry(path, len(wire), key.made_ns, key.rows, lost_batches, lost_rows)
             self._bytes += len(wire)
 
     def _make_room(self, size: int) -> None:
@@ -99,8 +102,8 @@ class Spool:
 
     def _drop(self, name: str) -> None:
         entry = self._forget(name)
-        self._dropped_batches += 1
-        self._dropped_rows += entry.rows
+        self._dropped_batches += 1 + entry.lost_batches
+        self._dropped_rows += entry.rows + entry.lost_rows
         self._dropped_since = min(self._dropped_since or entry.made_ns, entry.made_ns)
         self._dropped_until = max(self._dropped_until, entry.made_ns)
 
@@ -173,13 +176,14 @@ class Spool:
 
 def _entry(path: Path) -> _Entry | None:
     parts = path.name.removesuffix(_SUFFIX).split("-")
-    if path.suffix != _SUFFIX or len(parts) != _PARTS or not (parts[0].isdigit() and parts[3].isdigit()):
+    numbers = [parts[0], *parts[3:]]
+    if path.suffix != _SUFFIX or len(parts) != _PARTS or not all(text.isdigit() for text in numbers):
         return None
     try:
         size = path.stat().st_size
     except OSError:
         return None
-    return _Entry(path, size, int(parts[0]), int(parts[3]))
+    return _Entry(path, size, *(int(text) for text in numbers))
 
 
 def write_whole(path: Path, data: bytes) -> None:
