@@ -33,7 +33,8 @@ FAULTS = (
     "slow_group",
     "link_down",
 )
-LAYOUTS = {"TP8xDP8": (64, 8, 1), "TP8xPP4xDP2": (64, 8, 4)}
+# World, tensor and pipeline sizes. The last two are small ones for tests.
+LAYOUTS = {"TP8xDP8": (64, 8, 1), "TP8xPP4xDP2": (64, 8, 4), "TP4xDP4": (16, 4, 1), "TP4xPP2xDP2": (16, 4, 2)}
 
 
 @dataclass(frozen=True)
