@@ -291,7 +291,10 @@ class Job:
             rank.finished for rank in self.ranks
         ):
             return "finished"
-        if time.monotonic() - self.progress_at > self.scenario.patience_s:
+        # A job that is still whole may only be slow, on a machine that does other things.
+        whole = self.fault_at is None
+        patience_s = max(self.scenario.patience_s, _START_S) if whole else self.scenario.patience_s
+        if time.monotonic() - self.progress_at > patience_s:
             return "stood"
         if all(rank.exit is not None for rank in self.ranks):
             return "all ranks ended"

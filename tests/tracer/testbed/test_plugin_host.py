@@ -26,6 +26,66 @@ with engines(2, plugin=sys.argv[1], abi=int(sys.argv[2]), slot_bytes=1024) as ma
     totals(made)
 """
 
+# Shapes of every kind and algorithm, drawn by a seed; most sizes divide neither by ranks nor by slots.
+MANY = """
+import random, sys
+from mycroft.tracer import _testbed
+from tests.tracer.testbed.ranks import engines, members, on_every_rank, totals
+draw = random.Random(7)
+with engines(5, plugin=sys.argv[1], slot_bytes=512) as made:
+    for number in range(int(sys.argv[2])):
+        ranks, channels = draw.randint(2, 5), draw.randint(1, 3)
+        kind = draw.choice(["all_reduce", "reduce_scatter", "all_gather", "broadcast", "all_to_all"])
+        algo, elements = draw.choice(["RING", "TREE"]), draw.randint(1, 2999)
+        name, ends, connections = f"g{number}", members(made)[:ranks], draw.randint(1, 2)
+        comms = on_every_rank(ranks, lambda r: made[r].open(
+            name, hash_=100 + number, rank=r, members=ends, channels=channels, connections=connections))
+        buffers = [_testbed.Buffer(elements * ranks) for _ in range(ranks)]
+        ops = on_every_rank(ranks, lambda r: made[r].enqueue(
+            comms[r], kind, buffers[r], buffers[r], elements=elements, algo=algo, peer=ranks - 1))
+        on_every_rank(ranks, lambda r: made[r].wait(ops[r], 60_000_000_000))
+    print(sum(totals(made)[name] for name in ("bytes_sent",)))
+"""
+
+
+def test_every_slice_and_byte_that_a_trace_says_was_sent_it_says_was_received(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", MANY, str(plugin_path()), "40"],
+        capture_output=True,
+        text=True,
+        env={**clean_environment(), "MYCROFT_DIR": str(tmp_path), "MYCROFT_RING_MB": "4"},
+        cwd=Path(__file__).resolve().parents[3],
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    (path,) = (p for p in tmp_path.iterdir() if p.name != "control")
+    trace = open_trace(path)
+    names = pl.DataFrame(
+        [(c.comm, c.name, c.rank) for c in trace.communicators], schema=["comm", "group", "rank"], orient="row"
+    )
+    flow = pl.from_arrow(trace.tables["flow"])
+    assert isinstance(flow, pl.DataFrame)
+    assert not flow["partial"].any()
+    flow = flow.with_columns(pl.col("comm").cast(pl.Int64)).join(names, on="comm")
+    assert flow["group"].n_unique() == 40
+    send = pl.col("dir").cast(pl.String) == "send"
+    edge = flow.select(
+        "group",
+        "channel",
+        "slices",
+        "bytes",
+        send=send,
+        source=pl.when(send).then("rank").otherwise("peer"),
+        target=pl.when(send).then("peer").otherwise("rank"),
+    )
+    sums = edge.group_by("group", "channel", "source", "target", "send").agg(pl.col("slices", "bytes").sum())
+    sent, received = (
+        sums.filter(pl.col("send") == side).drop("send").sort("group", "channel", "source", "target")
+        for side in (True, False)
+    )
+    assert sent.height > 200
+    assert sent.equals(received)
+    assert sent["bytes"].sum() == int(done.stdout)
+
 
 @pytest.mark.parametrize("abi", range(1, 8))
 def test_every_abi_gives_the_same_trace(tmp_path: Path, abi: int) -> None:
