@@ -5,6 +5,7 @@ from mycroft.app.commands import (
     collect,
     demo,
     diagnose,
+    doctor,
     export,
     formats,
     load,
@@ -35,6 +36,7 @@ COMMANDS: tuple[Command, ...] = (
     agent.COMMAND,
     collect.COMMAND,
     watch.COMMAND,
+    doctor.COMMAND,
 )
 
 __all__ = ["COMMANDS", "Command"]
