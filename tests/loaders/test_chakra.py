@@ -128,7 +128,9 @@ def test_a_json_trace_cut_short(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["x", [1], None, -1, 2**70, 1e300])
 def test_members_of_a_wrong_kind_do_no_harm(tmp_path: Path, value: Any) -> None:
     for key in ("collective_name", "pg_name", "seq", "dtype", "in_msg_nelems", "global_rank_start", "pg_size"):
-        load_with(ChakraLoader(), tmp_path / key, {"rank-4.json": json_trace(observed(**{key: value}))})
+        content = json_trace(observed(), observed(**{key: value}))
+        found = load_with(ChakraLoader(), tmp_path / key, {"rank-4.json": content})
+        assert (4, 12) in [(row["rank"], row.get("op_seq")) for row in found.rows("coll_ops")], key
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,8 @@ def test_what_comma_cannot_say_is_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", ["x", [1], {"a": 1}, None, -1, 2**70, 1.5, True])
 def test_members_of_a_wrong_kind_do_no_harm(tmp_path: Path, value: Any) -> None:
     for key in coll(0, 0):
-        load(tmp_path / key, files({0: [coll(0, 0), {**coll(0, 1), key: value}], 1: [coll(1, 0)]}))
+        found = load(tmp_path / key, files({0: [coll(0, 0), {**coll(0, 1), key: value}], 1: [coll(1, 0)]}))
+        assert {0, 1} <= {row["rank"] for row in found.rows("coll_ops", op_seq=0)}, key
 
 
 def example(rank: int, *, quoted: bool = True, ended: bool = True, closed: bool = True) -> str:

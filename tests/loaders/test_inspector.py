@@ -178,7 +178,8 @@ def test_members_of_a_wrong_kind_do_no_harm(tmp_path: Path, value: Any) -> None:
                 broken[part] = value
             else:
                 broken[part][key] = value
-            load(tmp_path / f"{part}{key}", lines(record(1), broken))
+            found = load(tmp_path / f"{part}{key}", lines(record(1), broken))
+            assert 1 in [row["line"] for row in found.rows()], (part, key)
 
 
 PROM = """\

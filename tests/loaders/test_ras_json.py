@@ -198,11 +198,13 @@ def test_a_communicator_without_a_hash_is_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("value", [3, "x", [1], None])
 def test_members_of_a_wrong_type_do_no_harm(tmp_path: Path, value: Any) -> None:
     for key in ("rank", "host", "pid", "nvml_dev", "status", "collective_counts"):
-        load(tmp_path / key, report([{**member(0), key: value}], [{**member(1), key: value}]))
+        found = load(tmp_path / key, report([{**member(0), key: value}], [{**member(1), key: value}]))
+        assert len(found.rows(kind="ras_comm")) == 1, key
     for key in ("hash", "size", "ranks", "missing_ranks"):
         broken = report([member(0)])
-        broken["communicators"][0][key] = value
-        load(tmp_path / key, broken)
+        broken["communicators"].append({**broken["communicators"][0], key: value})
+        found = load(tmp_path / key, broken)
+        assert found.rows(kind="ras_comm"), key
 
 
 def test_a_banner_before_the_json(tmp_path: Path) -> None:
