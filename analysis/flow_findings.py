@@ -8,17 +8,18 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mycroft.analysis.case import count_words
+from mycroft.analysis.certainty import Certainty
 from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_S, FlowLimits
 from mycroft.analysis.facts import Frames
 from mycroft.analysis.findings import iso
 from mycroft.analysis.flow import FlowKey, OpKey, Snapshot
 from mycroft.analysis.flow_graph import Cause, FlowGraph, flow_node, flow_of, op_of
 from mycroft.analysis.flow_rows import read_snapshot
+from mycroft.analysis.stall_reasons import Weight, certainty_of, excluded, minority, said_by_devices
 from mycroft.analysis.verdict import (
     Alternative,
     Collective,
     Component,
-    Confidence,
     Evidence,
     Finding,
     Flow,
@@ -34,11 +35,8 @@ FROM communicators
 ORDER BY comm_id
 """
 HOSTS: Final = "SELECT r.rank, h.name AS host, r.pid FROM ranks r LEFT JOIN hosts h USING (host_id) ORDER BY r.rank"
-HIGH: Final = 0.8
-MEDIUM: Final = 0.5
-# A source that the accused is not part of says less (section 10 of the design).
-ONE_SIDE: Final = 0.7
-ACCUSED_SILENT: Final = 0.8
+# Sinks that name a rank and may be of a whole host.
+_OF_RANKS: Final = ("crash", "silent", "stopped")
 PATH_SHOWN: Final = 12
 
 
@@ -164,7 +162,7 @@ def stalls_of(store: Frames, snapshot: Snapshot, limits: FlowLimits) -> tuple[Fi
     graph = FlowGraph(snapshot, limits)
     graph.build()
     teller = _Teller(store, snapshot, limits)
-    causes = [c for c in _grouped(graph.causes()) if teller.old_enough(c)]
+    causes = [c for c in _of_hosts(_grouped(graph.causes()), teller) if teller.old_enough(c)]
     blocked = {r for c in causes for r in c.blocked}
     found = [teller.finding(c, others=[o for o in causes if o is not c], blocked=len(blocked)) for c in causes]
     return tuple(replace(f, id=f"f{n}") for n, f in enumerate(found, 1))
@@ -215,13 +213,44 @@ def _grouped(causes: Sequence[Cause]) -> list[Cause]:
     return sorted([*joined, *rest], key=lambda c: (-len(c.blocked), c.nodes))
 
 
+def _of_hosts(causes: Sequence[Cause], teller: _Teller) -> list[Cause]:
+    """All traced ranks of a host gone at once are one cause: the host."""
+    found = list(causes)
+    for kind in ("crash", "silent", "stopped"):
+        by_host: dict[str, list[Cause]] = {}
+        for cause in causes:
+            host = teller.hosts.get(cause.nodes[0].key[0]) if cause.kind == kind else None
+            if host is not None:
+                by_host.setdefault(host, []).append(cause)
+        for host, gone in by_host.items():
+            members = {r for r, h in teller.hosts.items() if h == host and r in teller.snapshot.traced}
+            if len(gone) < 2 or {c.nodes[0].key[0] for c in gone} != members:
+                continue
+            found = [c for c in found if c not in gone]
+            found.append(
+                Cause(
+                    tuple(sorted(n for c in gone for n in c.nodes)),
+                    tuple(sorted({r for c in gone for r in c.blocked})),
+                    max((c.path for c in gone), key=len),
+                )
+            )
+    return sorted(found, key=lambda c: (-len(c.blocked), c.nodes))
+
+
 def _ends(cause: Cause) -> list[int]:
     return [r for n in cause.nodes if n.kind == "net" for r in (flow_of(n).src, flow_of(n).dst)]
 
 
+def _one_operation(cause: Cause) -> bool:
+    """A circle inside one operation is missing evidence, no deadlock."""
+    ops = {flow_of(n).op for n in cause.nodes if n.kind == "flow"} | {op_of(n) for n in cause.nodes if n.kind == "op"}
+    flows = any(n.kind == "flow" for n in cause.nodes)
+    return flows and len({op.comm for op in ops}) == 1
+
+
 def _kind_of(cause: Cause) -> str:
     kinds = {n.kind for n in cause.nodes}
-    return "net" if kinds == {"net"} else cause.kind
+    return next(iter(kinds)) if len(kinds) == 1 and kinds <= {"net", *_OF_RANKS} else cause.kind
 
 
 class _Teller:
@@ -235,6 +264,7 @@ class _Teller:
         self.keys = {int(r["comm"]): str(r["key"]) for r in names}
         people = store.frame(HOSTS).to_dicts()
         self.hosts: Mapping[int, str | None] = {int(r["rank"]): r["host"] for r in people}
+        self.said = said_by_devices(store)
         self.pids: Mapping[int, int | None] = {int(r["rank"]): r["pid"] for r in people}
 
     # ---- time ----------------------------------------------------------------------
@@ -252,9 +282,13 @@ class _Teller:
 
     def old_enough(self, cause: Cause) -> bool:
         """Checkpoints and pauses look like stalls while they are young; what the job gave up needs no more age."""
-        if any(o.aborted for r in cause.blocked for o in self.snapshot.open.get(r, ())):
+        if self.aborted(cause):
             return True
         return self.age(cause) >= self.limit(cause)
+
+    def aborted(self, cause: Cause) -> bool:
+        """Whether the job itself gave the operation up."""
+        return any(o.aborted for r in cause.blocked for o in self.snapshot.open.get(r, ()))
 
     def limit(self, cause: Cause) -> int:
         """Age from which it is reported, ns: a rank that does not come may be in a pause like those before."""
@@ -266,23 +300,40 @@ class _Teller:
 
     def accused(self, cause: Cause) -> tuple[tuple[int, ...], bool]:
         """Return the ranks to blame, and whether it is one of them."""
-        kind = _kind_of(cause)
+        kind, first = _kind_of(cause), cause.nodes[0].key[0]
         if kind == "net":
             touched = Counter(r for r in _ends(cause))
             moved = {r for r in touched if self._other_flow_moved(r, cause)}
             candidates = {r: n for r, n in touched.items() if r not in moved} or dict(touched)
             most = max(candidates.values())
             ranks = tuple(sorted(r for r, n in candidates.items() if n == most))
+            # A port that says itself that it is down, or errs, is the end that is broken.
+            told = tuple(r for r in ranks if self.said.agrees("net", r, self.hosts.get(r)))
+            ranks = told or ranks
             return ranks, len(ranks) > 1
         if kind == "nvlink":
             ranks = self.snapshot.members.get(cause.nodes[0].key[0], ())
             return ranks, len(ranks) > 1
+        if kind in _OF_RANKS and len(cause.nodes) > 1:
+            return tuple(sorted({n.key[0] for n in cause.nodes})), False
         if kind == "circle":
+            if _one_operation(cause):
+                # Nothing but halves that were not seen: any end of its flows may be the one.
+                ends = {r for n in cause.nodes if n.kind == "flow" for r in (flow_of(n).src, flow_of(n).dst)}
+                return tuple(sorted(ends)), True
+            inside: dict[int, list[int]] = {}
+            for n in cause.nodes:
+                if n.kind == "op":
+                    inside.setdefault(op_of(n).comm, []).append(n.key[0])
+            fewer = minority(inside)
+            if fewer:
+                return fewer, False
             ranks = tuple(sorted({n.key[0] for n in cause.nodes if n.kind in ("rank", "op")}))
             if not ranks:
-                ranks = tuple(sorted({r for n in cause.nodes if n.kind == "flow" for r in flow_of(n)[2:]}))
+                ends = {r for n in cause.nodes if n.kind == "flow" for r in (flow_of(n).src, flow_of(n).dst)}
+                return tuple(sorted(ends)), True
             return ranks, True
-        return (cause.nodes[0].key[0],), False
+        return (first,), False
 
     def _other_flow_moved(self, rank: int, cause: Cause) -> bool:
         """A network device that carried something after the stall began is not the one that is down."""
@@ -347,11 +398,11 @@ class _Teller:
         op = self.operation(cause)
         flow = self.stuck_flow(cause)
         why = next((e.why for e in reversed(cause.path)), "")
-        confidence, reasons = self._confidence(cause, ranks, one_of, others, blocked)
+        certainty = self._certainty(cause, ranks, one_of=one_of, others=others, blocked=blocked)
         victims = tuple(r for r in cause.blocked if r not in ranks)
         evidence = self._evidence(cause, ranks, op)
         category, status = kind.category, kind.status
-        if _kind_of(cause) == "circle" and len({n.key[0] for n in cause.nodes if n.kind == "flow"}) == 1:
+        if _kind_of(cause) == "circle" and _one_operation(cause):
             category = "unknown"  # one operation in a circle with itself: evidence is missing
         summary = kind.summary.format(
             who=self.who(ranks, one_of=one_of), op=self.op_words(op), why=why, flow=self._between(cause)
@@ -360,8 +411,9 @@ class _Teller:
             id="f0",
             status=status,
             category=category,
-            component=kind.component if category != "unknown" else "unknown",
-            confidence=confidence,
+            component=self._component(cause, category, ranks),
+            confidence=certainty.word(one_of=one_of),
+            certainty=certainty.value,
             root_cause=RootCause(
                 ranks=ranks,
                 hosts=tuple(sorted({h for r in ranks if (h := self.hosts.get(r)) is not None})),
@@ -370,7 +422,7 @@ class _Teller:
             ),
             summary=summary,
             why=f"{kind.stage[:1].upper()}{kind.stage[1:]}. {why[:1].upper()}{why[1:]}.",
-            confidence_why=reasons,
+            confidence_why=certainty.told(),
             collective=self._collective(op),
             since=iso(self.since(cause)),
             victims=victims,
@@ -379,6 +431,12 @@ class _Teller:
             alternatives=self._alternatives(cause, flow, others),
             next_steps=tuple(self._steps(kind, ranks)),
         )
+
+    def _component(self, cause: Cause, category: str, ranks: tuple[int, ...]) -> Component:
+        if category == "unknown":
+            return "unknown"
+        whole_host = _kind_of(cause) in _OF_RANKS and len(cause.nodes) > 1 and len(ranks) > 1
+        return "host" if whole_host else _KINDS[_kind_of(cause)].component
 
     def _between(self, cause: Cause) -> str:
         flows = [flow_of(n) for n in cause.nodes if n.kind == "net"]
@@ -416,35 +474,33 @@ class _Teller:
             missing_ranks=missing,
         )
 
-    def _confidence(
-        self, cause: Cause, ranks: tuple[int, ...], one_of: bool, others: Sequence[Cause], blocked: int
-    ) -> tuple[Confidence, tuple[str, ...]]:
-        """Multiply the terms of the design; each that is below 1 is said."""
-        terms: list[tuple[float, str]] = [(1.0, f"{len(cause.blocked)} of {blocked} blocked ranks wait for it")]
-        terms.append((len(cause.blocked) / blocked if blocked else 1.0, "others wait for something else"))
-        if one_of:
-            terms.append((1 / len(ranks), f"the evidence fits each of {len(ranks)} ranks"))
-        runner = max((len(o.blocked) for o in others), default=0)
-        if runner:
-            terms.append((1 - runner / max(len(cause.blocked), runner + 1), "another cause is blamed as well"))
-        flow = self.stuck_flow(cause)
-        if flow is not None and _kind_of(cause) not in ("crash", "silent", "stopped", "app"):
-            sides = (flow in self.snapshot.send) + (flow in self.snapshot.recv)
-            if sides < 2:
-                terms.append((ONE_SIDE, "only one side of the flow was seen"))
-        if not any(r in self.snapshot.traced for r in ranks):
-            terms.append((ACCUSED_SILENT, "nothing comes from the accused itself"))
-        if _kind_of(cause) == "silent":
-            terms.append((ACCUSED_SILENT, "process, host and tracer cannot be told apart"))
-        traced = [r for m in self.snapshot.members.values() for r in m]
-        seen = sum(r in self.snapshot.traced for r in traced)
-        if traced and seen < len(traced):
-            terms.append((seen / len(traced), f"{len(set(traced) - self.snapshot.traced)} ranks left no trace"))
-        value = 1.0
-        for term, _ in terms:
-            value *= term
-        word: Confidence = "high" if value >= HIGH and not one_of else "medium" if value >= MEDIUM else "low"
-        return word, tuple(text for n, (term, text) in enumerate(terms) if n == 0 or term < 1)
+    def _certainty(
+        self, cause: Cause, ranks: tuple[int, ...], *, one_of: bool, others: Sequence[Cause], blocked: int
+    ) -> Certainty:
+        kind = _kind_of(cause)
+        hosts = {self.hosts.get(r) for r in ranks} - {None}
+        answers = any(
+            self.hosts.get(r) in hosts and r not in ranks and r not in self.snapshot.silent for r in self.snapshot.heard
+        )
+        agrees = any(self.said.agrees(kind, r, self.hosts.get(r)) for r in ranks)
+        last = cause.path[-1].src.kind if cause.path else ""
+        return certainty_of(
+            self.snapshot,
+            Weight(
+                sink=kind,
+                ranks=ranks,
+                one_of=one_of,
+                blocked=len(cause.blocked),
+                all_blocked=blocked,
+                runner_up=max((len(o.blocked) for o in others), default=0),
+                flow=self.stuck_flow(cause) if last == "flow" or kind == "net" else None,
+                age_ns=self.age(cause),
+                limit_ns=0 if self.aborted(cause) else self.limit(cause),
+                host_answers=answers,
+                agrees=agrees,
+                minority=kind == "circle" and not one_of,
+            ),
+        )
 
     def _evidence(self, cause: Cause, ranks: tuple[int, ...], op: OpKey | None) -> list[Evidence]:
         rows: list[Evidence] = []
@@ -518,21 +574,14 @@ class _Teller:
         """Return what the same pattern on the sending side could also have meant, and why it did not."""
         found: list[Alternative] = []
         kind = _kind_of(cause)
-        send = self.snapshot.send.get(flow) if flow is not None else None
-        recv = self.snapshot.recv.get(flow) if flow is not None else None
-        if kind == "net" and recv is not None and send is not None and flow is not None:
-            posted = f"the receiver has posted {recv.posted}, more than the {send.done} acknowledged"
-            found.append(Alternative("proxy_stall", (flow.dst,), posted))
-            found.append(Alternative("device_hang", (flow.dst,), f"{recv.moved} received, {recv.done} consumed"))
-        if kind in ("proxy", "recv_proxy") and send is not None and flow is not None:
-            sent = f"all that was handed over is acknowledged ({send.done} of {send.moved})"
-            found.append(Alternative("link_fault", (flow.src, flow.dst), sent))
-        if kind == "gpu":
-            rank = cause.nodes[0].key[0]
-            found.append(Alternative("absent", (rank,), "it has enqueued the operation"))
-            if send is not None and flow is not None and flow.src == rank:
-                sent = f"all that the GPU filled was sent ({send.moved} of {send.ready})"
-                found.append(Alternative("link_fault", (rank,), sent))
+        last = cause.path[-1].src.kind if cause.path else ""
+        if flow is not None and (kind == "net" or last == "flow"):
+            found += excluded(self.snapshot, flow, kind)
+        elif kind == "gpu":
+            found.append(Alternative("absent", (cause.nodes[0].key[0],), "it has enqueued the operation"))
+        elif kind == "silent":
+            ranks = tuple(n.key[0] for n in cause.nodes)
+            found.append(Alternative("process_stopped", ranks, "not excluded: nothing says whether the process exists"))
         for other in others:
             ranks, _ = self.accused(other)
             category = _KINDS[_kind_of(other)].category

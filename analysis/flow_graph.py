@@ -185,11 +185,18 @@ class FlowGraph:
                 found[rank_node(q)] = "has not entered"
             elif self._started(q, op) is False:
                 found[op_node(q, op)] = "has enqueued it, its kernel has not started"
+            elif q in snapshot.silent:
+                # Also where all are inside: one whose process does not run is the first to look at.
+                found[rank_node(q)] = "has entered it, and its process does not run"
         if found:
             return found
         # Flows of ranks on other hosts decide; without any, all are inside and nothing completes.
         inside = {op_node(r, op): "is inside of it" for k in snapshot.of_op.get(op, ()) for r in (k.src, k.dst)}
         return inside or {Node("nvlink", (op.comm,)): "all are inside, nothing completes"}
+
+    def _inside(self, rank: int, op: OpKey) -> bool:
+        """Whether a rank is in an operation, its kernel too where that is seen."""
+        return any(o.key == op and o.started is not False for o in self.snapshot.open.get(rank, ()))
 
     def _members(self, op: OpKey) -> tuple[int, ...]:
         return (op.src, op.dst) if op.p2p else self.snapshot.members.get(op.comm, ())
@@ -236,6 +243,9 @@ class FlowGraph:
             if recv is None:
                 if (flow.dst, flow.op) in self.snapshot.finished:
                     return {self._net(flow): in_flight}
+                if self._inside(flow.dst, flow.op):
+                    # Its half is not seen, but it is in the operation: what was handed over has nothing to wait for.
+                    return {self._net(flow): f"{in_flight}; the receiver is inside, its half was not seen"}
                 return self._waits_for_rank(flow.dst, flow.op, f"{in_flight}; the receiver has not entered")
             if recv.posted > send.done:
                 return {self._net(flow): f"{in_flight}; the receiver has posted {recv.posted}, received {recv.moved}"}

@@ -75,7 +75,8 @@ WITH clock AS (
 )
 SELECT c.comm, c.rank, max(c.last) AS last
 FROM calls c LEFT JOIN clock k USING (rank)
-WHERE c.comm IN (SELECT unnest(string_split($1, ',')::BIGINT[])) AND (c.ts IS NULL OR epoch_ns(c.ts) - coalesce(k.ahead, 0) <= $4)
+WHERE c.comm IN (SELECT unnest(string_split($1, ',')::BIGINT[]))
+    AND (c.ts IS NULL OR epoch_ns(c.ts) - coalesce(k.ahead, 0) <= $4)
 GROUP BY ALL
 ORDER BY ALL
 """

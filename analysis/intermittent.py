@@ -169,7 +169,7 @@ def _events_of(rows: Sequence[dict[str, Any]], limits: FlowLimits) -> list[Event
         own = r["wait"] - r["late"]
         # A receiver that held what it had, or did not post, gave no credit; one that left no row may have.
         free = r["seen"] and r["hold"] < limits.slice_ns // 2 and r["other_post"] < limits.slice_ns // 2
-        if own > limits.slice_ns >= r["net"] and free and r["peer_enq"] is not None:
+        if own > limits.slice_ns >= r["net"] and free and r["enq"] is not None and r["peer_enq"] is not None:
             unsent.append(_flow(r, own))
     # A ring passes its lateness on: who waited longest is where it began.
     if unsent:

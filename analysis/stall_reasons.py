@@ -1,0 +1,215 @@
+"""Why a stall is what it is said to be: what else shares its pattern and is excluded, and how sure that leaves one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from mycroft.analysis.certainty import (
+    ACCUSED_SILENT,
+    AGREES,
+    OP_LEVEL_ABSENT,
+    OP_LEVEL_DEVICE,
+    SEND_ONLY,
+    Certainty,
+)
+from mycroft.analysis.config import NS_PER_S
+from mycroft.analysis.facts import Frames
+from mycroft.analysis.flow import FlowKey, Snapshot
+from mycroft.analysis.progress import pattern_of
+from mycroft.analysis.verdict import Alternative
+
+# What devices, drivers and kernels said of themselves.
+DEVICE_EVENTS: Final = """
+SELECT CAST(e.kind AS VARCHAR) AS kind, e.rank, h.name AS host, e.text, e.file_id, e.line
+FROM events e LEFT JOIN hosts h USING (host_id)
+WHERE e.kind IN ('xid', 'link_down', 'ib_error', 'pcie_error', 'gpu_state', 'nic_state', 'oom_kill', 'signal')
+    AND (e.rank IS NOT NULL OR e.host_id IS NOT NULL)
+    AND (e.level IS NULL OR e.level <> 'info')
+ORDER BY e.file_id, e.line
+LIMIT 2000
+"""
+_AGREEING: Final[Mapping[str, tuple[str, ...]]] = {
+    "net": ("link_down", "ib_error", "nic_state"),
+    "gpu": ("xid", "gpu_state"),
+    "nvlink": ("xid", "gpu_state"),
+    "flush": ("pcie_error",),
+    "crash": ("oom_kill", "signal"),
+    "silent": ("oom_kill", "signal"),
+}
+_CATEGORY: Final[Mapping[str, str]] = {
+    "app": "absent",
+    "crash": "process_died",
+    "proxy": "proxy_stall",
+    "recv_proxy": "proxy_stall",
+    "net": "link_fault",
+    "flush": "pcie_degraded",
+    "gpu": "device_hang",
+}
+# A stage that the counters alone name, in a circle of two orders: neither is wrong by itself.
+MINORITY: Final = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What other sources say of devices: by kind, the ranks and hosts."""
+
+    ranks: Mapping[str, frozenset[int]]
+    hosts: Mapping[str, frozenset[str]]
+
+    def agrees(self, sink: str, rank: int, host: str | None) -> bool:
+        """Say whether another source names this rank's device, or its host's."""
+        kinds = _AGREEING.get(sink, ())
+        return any(rank in self.ranks.get(k, ()) or (host is not None and host in self.hosts.get(k, ())) for k in kinds)
+
+
+def said_by_devices(store: Frames) -> Said:
+    """Read what other sources say."""
+    ranks: dict[str, set[int]] = {}
+    hosts: dict[str, set[str]] = {}
+    for row in store.frame(DEVICE_EVENTS).to_dicts():
+        if row["rank"] is not None:
+            ranks.setdefault(row["kind"], set()).add(int(row["rank"]))
+        elif row["host"] is not None:
+            hosts.setdefault(row["kind"], set()).add(str(row["host"]))
+    return Said({k: frozenset(v) for k, v in ranks.items()}, {k: frozenset(v) for k, v in hosts.items()})
+
+
+def excluded(snapshot: Snapshot, flow: FlowKey, sink: str) -> tuple[Alternative, ...]:
+    """Return every row of the table that shares the sender's pattern with the one found, and what speaks against it.
+
+    What the rows do not exclude is said as such: absence of a half excludes nothing.
+    """
+    send, recv = snapshot.send.get(flow), snapshot.recv.get(flow)
+    slots = snapshot.slots(flow.op)
+    no_recv = f"not excluded: no rows of rank {flow.dst} for this flow"
+    no_send = f"not excluded: no rows of rank {flow.src} for this flow"
+    heard = {r: (snapshot.at_ns - ts) / NS_PER_S for r, ts in snapshot.heard.items()}
+    rows: list[tuple[str, int, str]] = []
+
+    def add(name: str, rank: int, words: str) -> None:
+        if name != sink or rank not in (flow.src, flow.dst):
+            rows.append((name, rank, words))
+
+    def alive(rank: int) -> None:
+        add(
+            "crash",
+            rank,
+            f"its sampler was heard {heard[rank]:.1f} s ago" if rank in heard else "not excluded: no trace of it",
+        )
+
+    pattern = pattern_of(send)
+    if send is None:
+        alive(flow.src)
+        add("net", flow.src, no_send)
+    elif pattern == "2>3":
+        alive(flow.dst)
+        add("app", flow.dst, no_recv if recv is None else f"it has entered: its half shows {recv.posted} posted")
+        add("proxy", flow.src, f"it has handed over {send.moved}, more than the {send.done} acknowledged")
+        posted = no_recv if recv is None else f"it has posted {recv.posted}, more than the {send.done} acknowledged"
+        add("recv_proxy", flow.dst, posted)
+        add("gpu", flow.dst, no_recv if recv is None else f"{recv.ready} are there, {recv.done} of them consumed")
+        add("flush", flow.dst, no_recv if recv is None else f"{recv.moved} received, {recv.ready} of them flushed")
+    elif pattern == "1>2":
+        add("app", flow.dst, no_recv if recv is None else f"it has entered: its half shows {recv.posted} posted")
+        add("net", flow.src, f"all that was handed over is acknowledged ({send.done} of {send.moved})")
+        if recv is None:
+            for name, rank in (("proxy", flow.src), ("recv_proxy", flow.dst), ("gpu", flow.dst)):
+                add(name, rank, no_recv)
+        else:
+            add("proxy", flow.src, f"the receiver has posted {recv.posted}, no more than the {send.moved} handed over")
+            free = recv.done + slots - recv.posted
+            add("recv_proxy", flow.dst, f"posted {recv.posted}, {max(free, 0)} of {slots} slots free")
+            add("gpu", flow.dst, f"{recv.ready} are there, {recv.done} of them consumed")
+            add("flush", flow.dst, f"{recv.moved} received, {recv.ready} of them flushed")
+    elif pattern == "1=2=3<N":
+        add("app", flow.src, "it has entered: its half of the flow is there")
+        add("net", flow.src, f"all that was handed over is acknowledged ({send.done} of {send.moved})")
+        add("proxy", flow.src, f"all that the GPU filled was handed over ({send.moved} of {send.ready})")
+        inputs = [snapshot.recv[k] for k in snapshot.recvs_of(flow.op, flow.channel, flow.src) if k in snapshot.recv]
+        if inputs:
+            words = ", ".join(f"{h.moved} received and {h.ready} flushed" for h in inputs)
+            add("flush", flow.src, f"of its inputs {words}")
+    else:
+        add("net", flow.src, "all of it is acknowledged" if recv is None else f"{recv.moved} of {recv.total} received")
+        if recv is not None:
+            add("flush", flow.dst, f"{recv.moved} received, {recv.ready} of them flushed")
+    return tuple(Alternative(_CATEGORY[name], (rank,), words) for name, rank, words in rows)
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """What the certainty of one cause is made of."""
+
+    sink: str
+    ranks: tuple[int, ...]
+    one_of: bool
+    blocked: int
+    all_blocked: int
+    runner_up: int
+    flow: FlowKey | None
+    """The flow that the walk ended at; None: it ended at an operation or a rank."""
+    age_ns: int
+    limit_ns: int
+    host_answers: bool
+    agrees: bool
+    minority: bool = False
+
+
+def certainty_of(snapshot: Snapshot, w: Weight) -> Certainty:
+    """Multiply the terms of the design."""
+    found = Certainty()
+    candidates = max(1, len(w.ranks)) if w.one_of else 1
+    plural = "s" if candidates > 1 else ""
+    found.add("set size", 1 / candidates, f"the evidence fits {candidates} rank{plural} equally")
+    share = w.blocked / w.all_blocked if w.all_blocked else 1.0
+    found.add("blame", share, f"{w.blocked} of {w.all_blocked} blocked ranks wait for it")
+    margin = 1 - w.runner_up / max(w.blocked, w.runner_up + 1) if w.runner_up else 1.0
+    found.add("margin", margin, f"the next cause blocks {w.runner_up}" if w.runner_up else "no other cause")
+    value, words = _sides(snapshot, w)
+    found.add("sides", value, words)
+    old = min(1.0, w.age_ns / w.limit_ns) if w.limit_ns else 1.0
+    found.add("age", old, f"stands for {w.age_ns / NS_PER_S:.1f} s, told from {w.limit_ns / NS_PER_S:.0f} s on")
+    traced = {r for m in snapshot.members.values() for r in m}
+    seen = len(traced & snapshot.traced) / len(traced) if traced else 1.0
+    data = seen * (1 - min(snapshot.loss, 1.0))
+    lost = len(traced - snapshot.traced)
+    words = f"{lost} ranks left no trace" if lost else f"{snapshot.loss:.0%} of the heartbeats are missing"
+    found.add("data", data, words)
+    if w.minority:
+        found.add("order", MINORITY, "of two orders the one of fewer ranks is named: neither is wrong by itself")
+    found.add("corroboration", AGREES if w.agrees else 1.0, "a device says so too" if w.agrees else "no other source")
+    return found
+
+
+def _sides(snapshot: Snapshot, w: Weight) -> tuple[float, str]:
+    accused_traced = any(r in snapshot.traced for r in w.ranks)
+    if w.sink in ("crash", "silent", "stopped"):
+        if w.sink == "silent" and not w.host_answers:
+            return ACCUSED_SILENT, "nothing comes from it or its host: process, host and tracer cannot be told apart"
+        return 1.0, "others of its host are heard" if w.host_answers else "its process was looked at"
+    if not accused_traced:
+        return ACCUSED_SILENT, "nothing comes from the accused itself"
+    if w.flow is not None and w.sink != "app":
+        sides = (w.flow in snapshot.send) + (w.flow in snapshot.recv)
+        return (
+            (1.0, "both halves of the flow were seen")
+            if sides > 1
+            else (SEND_ONLY, "only one half of the flow was seen")
+        )
+    if not snapshot.send and not snapshot.recv and not any(o.started for ops in snapshot.open.values() for o in ops):
+        value = OP_LEVEL_ABSENT if w.sink == "app" else OP_LEVEL_DEVICE
+        return value, "only operations were seen, no flows and no kernels"
+    return 1.0, "the accused's own rows were seen"
+
+
+def minority(inside: Mapping[int, Sequence[int]]) -> tuple[int, ...]:
+    """Return the ranks of a circle that took the order of fewer; empty: as many took either.
+
+    `inside`: communicator -> ranks of the circle that are inside an operation of it.
+    """
+    sizes = sorted((len(set(r)), c) for c, r in inside.items())
+    if len(sizes) < 2 or sizes[0][0] == sizes[1][0]:
+        return ()
+    return tuple(sorted(set(inside[sizes[0][1]])))

@@ -1,0 +1,143 @@
+"""Stalls told from flows at any moment: who, from when on, and what lost or odd rows change."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from mycroft.analysis.diagnosis import diagnose
+from mycroft.analysis.flow_findings import flow_findings
+from mycroft.analysis.verdict import Verdict
+from tests.analysis.simulated_jobs import Damage, Job, damaged, job, shuffled, thinned, with_clock_off, without
+
+# Fault -> category, and seconds after which it must have been told: its own limit and one iteration.
+STALLS = {
+    "nic_down": ("link_fault", 7.0),
+    "recv_nopost": ("proxy_stall", 7.0),
+    "gpu_hang": ("device_hang", 10.0),
+    "crash": ("process_died", 7.0),
+    "absent": ("absent", 18.0),
+}
+SLOW = {"gpu_power": "slow_compute", "nic_bw": "slow_nic", "qp_slow30": "slow_nic"}
+
+
+def told(verdict: Verdict) -> tuple[str, str, tuple[int, ...], tuple[str, ...], bool]:
+    first = verdict.findings[0]
+    cause = first.root_cause
+    return verdict.status, first.category, cause.ranks, cause.hosts, cause.one_of
+
+
+@pytest.mark.parametrize("fault", STALLS)
+def test_stall_is_told_once_its_limit_has_passed_and_not_before(fault: str) -> None:
+    category, seconds = STALLS[fault]
+    broken = job(fault)
+
+    early = flow_findings(broken.store, at=broken.after(3.0))
+    (finding,) = flow_findings(broken.store, at=broken.after(seconds))
+
+    assert early == ()
+    assert finding.category == category
+    assert broken.rank in finding.root_cause.ranks
+    assert not set(finding.victims) & set(finding.root_cause.ranks)
+
+
+@pytest.mark.parametrize("seconds", [8.0, 12.0, 20.0])
+def test_nothing_later_than_the_moment_is_looked_at(seconds: float) -> None:
+    broken = job("nic_down")
+    moment = broken.after(seconds)
+
+    now = flow_findings(broken.store, at=moment)
+    then = flow_findings(broken.store.until(moment), at=moment)
+
+    assert now and now == then
+
+
+def test_a_job_that_goes_on_is_healthy_whoever_waits_at_that_moment() -> None:
+    healthy = job("none")
+    start = 1_767_225_600_000_000_000
+    for second in (10.0, 20.0, 33.3):
+        assert flow_findings(healthy.store, at=start + round(second * 1e9)) == ()
+    assert diagnose(healthy.store).status == "healthy"
+
+
+@pytest.mark.parametrize(
+    "change", [shuffled, with_clock_off, thinned], ids=["shuffled", "clock off by 2 s", "a tenth lost"]
+)
+@pytest.mark.parametrize("fault", [*STALLS, *SLOW])
+def test_rows_shuffled_lost_or_of_a_wrong_clock_change_no_verdict(fault: str, change: Damage) -> None:
+    whole = job(fault)
+    moment = whole.after(20.0)
+    expected = told(diagnose(whole.store, at=moment))
+
+    other = damaged(fault, change)
+
+    assert told(diagnose(other.store, at=moment)) == expected
+
+
+def test_stack_of_the_clocks_does_not_move_the_reported_moment_by_more_than_a_tick() -> None:
+    other = damaged("nic_down", with_clock_off)
+    assert flow_findings(other.store, at=other.after(3.5)) == ()
+    assert flow_findings(other.store, at=other.after(7.5)) != ()
+
+
+def test_without_receive_rows_no_receiver_is_accused_with_confidence() -> None:
+    moment = job("recv_nopost").after(20.0)
+    blind = damaged("recv_nopost", partial(without, receives=True))
+
+    findings = flow_findings(blind.store, at=moment)
+
+    assert all(f.confidence != "high" or f.root_cause.ranks == (blind.rank,) for f in findings)
+
+
+def test_without_receive_rows_a_network_fault_is_still_told_and_the_doubt_said() -> None:
+    blind = damaged("nic_down", partial(without, receives=True))
+
+    (finding,) = flow_findings(blind.store, at=blind.after(20.0))
+
+    assert finding.category in ("link_fault", "absent", "unknown")
+    assert finding.confidence != "high"
+
+
+def test_operations_alone_still_name_a_rank_that_does_not_come() -> None:
+    blind = damaged("absent", partial(without, kinds=("state", "flow")))
+
+    (finding,) = flow_findings(blind.store, at=blind.after(20.0))
+
+    assert (finding.category, finding.root_cause.ranks) == ("absent", (blind.rank,))
+
+
+def test_operations_alone_do_not_tell_a_broken_network_from_a_broken_gpu_with_confidence() -> None:
+    blind = damaged("nic_down", partial(without, kinds=("state", "flow")))
+
+    findings = flow_findings(blind.store, at=blind.after(20.0))
+
+    assert all(f.confidence != "high" for f in findings)
+
+
+def test_without_kernel_events_nobody_else_is_named_for_a_gpu_that_hangs() -> None:
+    blind = damaged("gpu_hang", partial(without, kernels=True))
+
+    findings = flow_findings(blind.store, at=blind.after(20.0))
+
+    assert all(blind.rank in f.root_cause.ranks or f.confidence != "high" for f in findings)
+
+
+def test_every_term_of_the_certainty_is_shown() -> None:
+    broken: Job = job("recv_nopost")
+    (finding,) = flow_findings(broken.store, at=broken.after(10.0))
+
+    names = [why.split(" ")[0] for why in finding.confidence_why]
+
+    assert names == ["set", "blame", "margin", "sides", "age", "data", "corroboration", "product"]
+    assert finding.certainty is not None and 0.8 <= finding.certainty <= 1
+
+
+def test_what_shares_the_pattern_of_the_sender_is_excluded_by_numbers() -> None:
+    broken = job("recv_nopost")
+    (finding,) = flow_findings(broken.store, at=broken.after(10.0))
+
+    rejected = {(a.category, a.rejected.split(" ")[0]) for a in finding.alternatives}
+
+    assert {"absent", "link_fault", "proxy_stall", "device_hang", "pcie_degraded"} <= {c for c, _ in rejected}
+    assert all(a.rejected for a in finding.alternatives)
