@@ -137,15 +137,18 @@ def _headline(case: Case, findings: tuple[Finding, ...], evidence: FlowEvidence)
 def _why_not_healthy(case: Case, *, moves: bool) -> str:
     """Return what keeps a case without findings from being called healthy; empty: nothing does."""
     facts = case.facts
-    if not facts.dumps and not case.lives:
+    if not facts.dumps and not case.lives and case.machine.perf.is_empty():
         return "there is no dump, log or stack of any rank"
     if not _shows_progress(case):
         return "nothing shows that the ranks went on: no dump, no step, no finished operation and no end"
     if case.graph.waiting and case.liveness.state != "in_flight" and not moves:
-        return f"{count_words(case.graph.waiting)} wait, and the evidence does not show for whom"
+        waiting = case.graph.waiting
+        verb = "waits" if len(waiting) == 1 else "wait"
+        return f"{count_words(waiting)} {verb}, and the evidence does not show for whom"
     failed = [r for r, life in case.lives.items() if life.victim_error is not None or life.size_complaint is not None]
     if failed:
-        return f"{count_words(failed)} report a lost connection or a timeout, and nothing shows who stopped"
+        verb = "reports" if len(failed) == 1 else "report"
+        return f"{count_words(failed)} {verb} a lost connection or a timeout, and nothing shows who stopped"
     return _too_little_seen(case) if facts.dumps else _without_dumps(case)
 
 
@@ -230,9 +233,11 @@ def _unknown(case: Case, findings: tuple[Finding, ...], *, aged: bool) -> tuple[
         found.append(
             Unknown("how long the ranks had been waiting", "the logs of the ranks, or a second dump a minute later")
         )
-    unseen = [g for g in facts.groups.values() if g.unseen]
+    short = {n.key[0] for sink in case.graph.sinks if sink.kind == "unseen" for n in sink.nodes}
+    unseen = [g for g in facts.groups.values() if g.unseen or g.comm in short]
     for group in sorted(unseen, key=lambda g: g.key)[:4]:
-        found.append(Unknown(f"{group.unseen} members of {group.title}", "a topology file, or the dumps of all ranks"))
+        what = f"{group.unseen} member{'s' * (group.unseen > 1)}" if group.unseen else "whether there are more members"
+        found.append(Unknown(f"{what} of {group.title}", "a topology file, or the dumps of all ranks"))
     return tuple(found)
 
 

@@ -231,13 +231,22 @@ class _Builder:
         through = bool(meeting.done) and meeting.kind in SYNCHRONISING
         if meeting.unknown and not through:
             out += [Edge(node, rank_node(r), NO_DUMP) for r in meeting.unknown]
-        elif meeting.unseen and not through:
+        elif not through and (meeting.unseen or self._may_have_more(meeting)):
             out.append(Edge(node, Node("unseen", (meeting.comm,)), "a member that no source names"))
         elif meeting.done and len(meeting.here) <= len(meeting.done) and self._sees_devices(meeting.here):
             out += [Edge(node, Node("device", (r,)), NOT_FINISHED) for r in meeting.here]
         elif meeting.started and self._timed(meeting.here):
             late = [r for r in meeting.here if r not in meeting.started]
             out += [Edge(node, Node("device", (r,)), NOT_STARTED) for r in late]
+
+    def _may_have_more(self, meeting: Meeting) -> bool:
+        """Say whether a group that no source lists may have members that left no trace.
+
+        Nobody waits in a group of one; and without devices nothing holds up an operation that everybody entered.
+        """
+        group = self.facts.groups[meeting.comm]
+        blind = not self._sees_devices(meeting.here)
+        return not group.declared and (len(group.members) == 1 or blind) and len(meeting.here) == len(group.members)
 
     def _sees_devices(self, ranks: Iterable[int]) -> bool:
         return all(rank not in self.facts.dumps or self.facts.dumps[rank].has_events for rank in ranks)

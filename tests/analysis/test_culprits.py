@@ -258,6 +258,17 @@ def test_unseen_a_wait_for_nobody_known_is_no_finding(verdict_of: VerdictOf) -> 
     assert (verdict.status, verdict.exit_code) == ("cannot_tell", 3)
 
 
+def test_one_dump_of_a_group_that_nobody_lists_accuses_nobody(verdict_of: VerdictOf) -> None:
+    trace = TraceBuilder(world=1, events=False)
+    group = trace.group("grad_0", [0], declared=False)
+    trace.call(0, group, 1)
+    trace.call(0, group, 2, done=False)
+    trace.rows["jobs"] = []
+    verdict = verdict_of(trace)
+    assert (verdict.status, verdict.findings) == ("cannot_tell", ())
+    assert any("grad_0" in u.what and "dumps of all ranks" in u.would_decide for u in verdict.unknown)
+
+
 @pytest.mark.parametrize(("events", "timing"), [(False, False), (True, True)])
 def test_healthy_is_said_where_a_slow_rank_would_show(verdict_of: VerdictOf, events: bool, timing: bool) -> None:
     trace, _ = job(events=events, timing=timing)
