@@ -1,0 +1,167 @@
+"""Slowness: what waits stays out, what is slow stands out, and the order in which a cause is named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mycroft.analysis.attribution import culprits, slowness, standing
+from mycroft.analysis.config import FLOW_DEFAULTS
+from mycroft.analysis.cusum import watch
+from mycroft.analysis.own_service import Metric, OwnService, own_service
+from mycroft.analysis.slow_findings import slow_findings
+from tests.analysis.simulated_jobs import job
+
+LIMITS = FLOW_DEFAULTS
+ROWS = 60
+
+
+def service(fault: str, **settings: object) -> OwnService:
+    found = own_service(job(fault, **settings).store, LIMITS)
+    assert found is not None
+    return found
+
+
+def metric(columns: np.ndarray) -> Metric:
+    entities = tuple((n,) for n in range(columns.shape[1]))
+    return Metric("G", entities, columns, np.ones_like(columns))
+
+
+def noise(entities: int = 8) -> np.ndarray:
+    return np.random.default_rng(7).normal(0, 0.01, (ROWS, entities))
+
+
+def test_iterations_are_found_from_the_sequence_of_operations() -> None:
+    found = service("none")
+    broken = job("none")
+
+    assert found.iterations.by_sequence
+    seconds = np.diff(found.ends) / 1e9
+    counted = len(broken.simulated.iteration_ns)
+    assert abs(len(found.ends) - counted) <= 2
+    assert float(np.median(seconds)) == pytest.approx(float(np.median(broken.simulated.iteration_ns)) / 1e9, rel=0.1)
+
+
+def test_ranks_that_wait_for_a_slow_gpu_are_not_slow() -> None:
+    found = service("gpu_power")
+    gpu = slowness(found, LIMITS).watches["G"]
+    column = gpu.metric.entities.index((9,))
+
+    effect = gpu.effect(len(found.ends) - 8, len(found.ends) - 1)
+
+    assert np.exp(effect[column]) == pytest.approx(1.7, abs=0.1)
+    assert np.all(np.abs(np.delete(effect, column)) < np.log(LIMITS.eff_gpu))
+
+
+def test_ring_neighbours_of_a_slow_device_share_only_some_of_its_slowness() -> None:
+    found = slowness(service("nic_bw"), LIMITS)
+    (one,) = culprits(found, found.last())
+
+    assert (one.component, one.ranks) == ("nic", (9,))
+
+
+@pytest.mark.parametrize(
+    ("fault", "component", "ranks", "on_host"),
+    [
+        ("gpu_power", "gpu", (9,), False),
+        ("slow_gpu20", "gpu", (9,), False),
+        ("nic_bw", "nic", (9,), False),
+        ("pcie", "pcie", (9,), False),
+        ("qp_slow30", "qp", (9,), False),
+        ("bg_compute", "host_gpu", (), True),
+        ("bg_traffic", "host_nic", (), True),
+    ],
+)
+def test_slow_component_is_named_after_the_fault_and_never_before(
+    fault: str, component: str, ranks: tuple[int, ...], on_host: bool
+) -> None:
+    broken = job(fault)
+    found = slowness(service(fault), LIMITS)
+    rows = [r for r in range(len(found.service.ends)) if culprits(found, r)]
+    first = culprits(found, rows[0])[0]
+
+    assert found.service.ends[rows[0]] > broken.start_ns
+    assert (first.component, first.ranks) == (component, ranks)
+    assert (first.host is not None) == on_host
+
+
+def test_since_when_is_within_two_iterations_of_the_fault() -> None:
+    broken = job("gpu_power")
+    found = slowness(service("gpu_power"), LIMITS)
+    (one,) = culprits(found, found.last())
+
+    began = found.service.ends[one.begun - 1]
+
+    assert abs(int(began) - broken.start_ns) < 2 * np.median(np.diff(found.service.ends))
+
+
+def test_finding_says_what_it_costs_and_what_that_supposes() -> None:
+    (finding,) = slow_findings(job("nic_bw").store)
+
+    assert finding.cost is not None
+    assert 0 < finding.cost.share < 1
+    assert finding.cost.gpu_hours_per_day == pytest.approx(finding.cost.share * 16 * 24, rel=0.01)
+    assert "24 hours" in finding.cost.assumption
+    assert finding.certainty is not None and finding.certainty > 0.8
+
+
+def test_healthy_job_with_pauses_and_bursts_has_no_culprit() -> None:
+    found = slowness(service("none"), LIMITS)
+    assert [r for r in range(len(found.service.ends)) if culprits(found, r)] == []
+    assert standing(found) == ()
+
+
+def test_one_long_pause_raises_no_alarm() -> None:
+    rows = noise()
+    rows[40, 3] = 3.0
+    assert not watch(metric(rows), LIMITS, least_effect=1.05).alarm.any()
+
+
+def test_step_raises_an_alarm_of_that_entity_alone_and_knows_its_start() -> None:
+    rows = noise()
+    rows[40:, 3] += 0.2
+    found = watch(metric(rows), LIMITS, least_effect=1.05)
+
+    assert set(np.nonzero(found.alarm.any(axis=0))[0]) == {3}
+    assert abs(int(found.begun[-1, 3]) - 40) <= 1
+
+
+def test_effect_below_the_practical_limit_is_no_alarm_however_sure() -> None:
+    rows = noise()
+    rows[40:, 3] += 0.03
+    found = watch(metric(rows), LIMITS, least_effect=1.05)
+
+    assert found.score[-1, 3] > found.limit
+    assert not found.alarm.any()
+
+
+def test_baseline_does_not_learn_the_fault() -> None:
+    rows = np.vstack([noise(), noise(), noise()])
+    rows[40:, 3] += 0.2
+    assert watch(metric(rows), LIMITS, least_effect=1.05).alarm[-1, 3]
+
+
+def test_entity_that_was_always_slow_is_a_standing_imbalance_and_no_alarm() -> None:
+    found = slowness(service("none"), LIMITS)
+    gpu = found.service.metrics["G"].log_ratio.copy()
+    gpu[:, 2] += 0.2
+    changed = OwnService(
+        found.service.iterations,
+        found.service.starts,
+        found.service.ends,
+        {"G": Metric("G", found.service.metrics["G"].entities, gpu, found.service.metrics["G"].cost_s)},
+        found.service.hosts,
+        found.service.peers,
+    )
+
+    always = slowness(changed, LIMITS)
+
+    assert culprits(always, always.last()) == ()
+    assert [(s.rank, round(s.ratio, 1)) for s in standing(always)] == [(2, 1.2)]
+
+
+def test_entity_that_was_not_seen_while_learning_is_never_alarmed() -> None:
+    rows = noise()
+    rows[: LIMITS.warm + LIMITS.learn, 3] = np.nan
+    rows[40:, 3] += 0.5
+    assert not watch(metric(rows), LIMITS, least_effect=1.05).alarm.any()
