@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections import defaultdict
 from pathlib import Path
 
 from mycroft.app.commands import options
 from mycroft.app.commands.command import Command
 from mycroft.app.terminal import Progress
 
-UNREAD_SHOWN = 10
+REASONS_SHOWN = 10
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -56,10 +57,15 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _warn(progress: Progress, unread: tuple[dict[str, str], ...]) -> None:
-    for entry in unread[:UNREAD_SHOWN]:
-        progress.warn(f"not read: {entry['file']}: {entry['why']}")
-    if len(unread) > UNREAD_SHOWN:
-        progress.warn(f"{len(unread) - UNREAD_SHOWN} more files were not read; --json lists them all")
+    """Say what was not read, one line for each reason: a job leaves many empty logs, and the verdict comes after."""
+    names: dict[str, list[str]] = defaultdict(list)
+    for entry in unread:
+        names[entry["why"]].append(entry["file"])
+    for why, files in list(names.items())[:REASONS_SHOWN]:
+        more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
+        progress.warn(f"not read: {files[0]}{more}: {why}")
+    if len(names) > REASONS_SHOWN:
+        progress.warn(f"{len(names) - REASONS_SHOWN} more reasons not to read files; --json lists them all")
 
 
 COMMAND = Command(

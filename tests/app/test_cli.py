@@ -111,6 +111,17 @@ def test_unread_files_are_warned_of_on_standard_error(run: Any, tmp_path: Path) 
     assert json.loads(ran.out)["evidence"]["unread"][0]["file"] == "noise.bin"
 
 
+def test_files_unread_for_one_reason_take_one_line(run: Any, tmp_path: Path) -> None:
+    names = [tmp_path / f"rank{rank}.log" for rank in range(5)]
+    for name in names:
+        name.touch()
+    ran = run("diagnose", HEALTHY, *map(str, names), "--json")
+    assert [line for line in ran.err.splitlines() if "rank" in line] == [
+        "mycroft: not read: rank0.log and 4 more: empty"
+    ]
+    assert len(json.loads(ran.out)["evidence"]["unread"]) == 5
+
+
 def test_no_progress_is_drawn_where_nobody_looks() -> None:
     ran = mycroft("diagnose", HEALTHY)
     assert (ran.returncode, ran.stderr) == (0, b"")
