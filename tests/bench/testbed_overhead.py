@@ -108,7 +108,7 @@ def interval(values: np.ndarray) -> tuple[float, float, float]:
 def main() -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=300.0, help="how long to measure")
-    parser.add_argument("--events", default="coll,p2p,proxy,kernel", help="what the plugin asks for")
+    parser.add_argument("--events", default="coll,p2p,proxy", help="what the plugin asks for; add kernel")
     parser.add_argument("--null", action="store_true", help="trace neither: what the noise alone comes to")
     arguments = parser.parse_args()
     draw = random.Random(1)
