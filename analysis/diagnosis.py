@@ -62,7 +62,7 @@ def _diagnose(store: Frames, limits: Thresholds) -> Verdict:
         status=status,
         summary=summary,
         findings=findings,
-        unknown=_unknown(case, findings, aged=bool(evidence.stalls)),
+        unknown=(*_unknown(case, findings, aged=bool(evidence.stalls)), *evidence.unknown),
         standing=evidence.standing,
     )
 
@@ -87,12 +87,17 @@ def _at(store: Frames, limits: Thresholds, at: int) -> Verdict:
 
 
 def _without_flight(case: Case, evidence: FlowEvidence, findings: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    """Leave out hangs that are told from the order of operations alone, where flows show the job at work."""
-    if evidence.snapshot is None or not evidence.moves or evidence.stalls:
+    """Leave out what is told from the order and length of operations alone, where flows show more.
+
+    A hang, where they show the job at work; slowness always: who waits takes as long as who is waited for, and only the
+    flows tell the two apart.
+    """
+    if evidence.snapshot is None or any(d.kind != "ring" for d in case.facts.dumps.values()):
         return findings
-    if any(d.kind != "ring" for d in case.facts.dumps.values()) or case.facts.stacks or case.lives:
-        return findings
-    return tuple(f for f in findings if f.status != "hang")
+    left_out = {"slow"}
+    if evidence.moves and not evidence.stalls and not case.facts.stacks:
+        left_out.add("hang")
+    return tuple(f for f in findings if f.status not in left_out or any(e.file and e.table is None for e in f.evidence))
 
 
 def build_case(facts: Facts, *, limits: Thresholds = DEFAULTS) -> Case:

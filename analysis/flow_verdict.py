@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from mycroft.analysis.attribution import Slowness
 from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_S, FlowLimits
 from mycroft.analysis.facts import Frames
 from mycroft.analysis.flow import Snapshot
@@ -54,7 +55,18 @@ def flow_evidence(store: Frames, limits: FlowLimits = FLOW_DEFAULTS, *, at: int 
         slow=(*intermittent_findings(store, limits, at=at), *slow),
         standing=standing_of(found),
         silence_ns=round(statistics.median(silences)) if silences else 0,
+        unknown=_unlearnt(found, limits),
     )
+
+
+def _unlearnt(found: Slowness | None, limits: FlowLimits) -> tuple[Unknown, ...]:
+    """Say where there was too little to know what is usual."""
+    needed = limits.warm + limits.learn + limits.confirm
+    seen = len(found.service.ends) if found is not None else 0
+    if found is None or seen > needed:
+        return ()
+    what = f"whether somebody is slower than usual: {seen} iterations were seen, {needed} are needed to learn from"
+    return (Unknown(what, "a trace of more iterations, from before it became slow"),)
 
 
 def young(evidence: FlowEvidence) -> str:
