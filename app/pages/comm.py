@@ -8,6 +8,7 @@ from dash import html
 from dash.development.base_component import Component
 
 from mycroft.app import words
+from mycroft.app.pages import shape_panel
 from mycroft.app.pages.grid import Col, grid
 from mycroft.app.pages.page import Page, PageContext
 from mycroft.app.pages.panel import empty, facts, panel, unknown
@@ -129,6 +130,7 @@ def layout(ctx: PageContext, trace: str, comm: str) -> Component:
             else empty("No source lists its members."),
             class_name="panel--flush",
         ),
+        shape_panel.shape_panel(page, comm, group["comm_id"]),
         panel(
             "Operations, newest first",
             grid(

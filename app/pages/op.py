@@ -11,6 +11,7 @@ from dash.development.base_component import Component
 
 from mycroft.app import words
 from mycroft.app.figures import arrivals
+from mycroft.app.pages import shape_panel
 from mycroft.app.pages.flow_panel import flow_panel
 from mycroft.app.pages.grid import Col, grid
 from mycroft.app.pages.op_entries import (
@@ -178,10 +179,19 @@ def layout(ctx: PageContext, trace: str, comm: str, seq: int) -> Component:
         ),
         flow_panel(page.reader, comm, seq),
         *(_collective_panels(page, group, members, collective) if collective else ()),
+        _shape_panel(page, group, collective, seq) if collective else None,
         _pairs_panel(page, comm, operations.other_sides(page.reader, group["comm_id"], seq)),
         _call_sites(entries, stacks),
         crumbs=crumbs,
     )
+
+
+def _shape_panel(page: TracePage, group: Row, entries: Sequence[Row], seq: int) -> Child:
+    """Return the history of the shape that most members gave this operation."""
+    found = Counter((entry["kind"], entry["bytes"], entry["dtype"]) for entry in entries).most_common(1)[0][0]
+    sizes = [entry["bytes"] for entry in entries if entry["bytes"] is not None]
+    shape = (found[0], max(sizes, default=None), found[2])
+    return shape_panel.shape_panel(page, group["key"], group["comm_id"], seq=seq, entry=shape)
 
 
 def _collective_panels(page: TracePage, group: Row, members: Sequence[Row], entries: Sequence[Row]) -> list[Child]:
@@ -288,4 +298,9 @@ def _call_sites(entries: Sequence[Row], stacks: Mapping[int, list[str]]) -> Chil
     )
 
 
-PAGE = Page(name="op", layout=layout, title=lambda ctx, trace, comm, seq: f"Operation {seq} of {comm}, {trace}")
+PAGE = Page(
+    name="op",
+    layout=layout,
+    title=lambda ctx, trace, comm, seq: f"Operation {seq} of {comm}, {trace}",
+    register_callbacks=shape_panel.register_callbacks,
+)

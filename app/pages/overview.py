@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from dash import html
+from dash import Dash, html
 from dash.development.base_component import Component
 
 from mycroft.app import words
 from mycroft.app.figures import coverage
-from mycroft.app.pages import diagnosis_view, share_dialog
+from mycroft.app.pages import diagnosis_view, rank_heat, share_dialog
 from mycroft.app.pages.diagnosis import context_of
 from mycroft.app.pages.grid import Col, grid
 from mycroft.app.pages.links import TraceLinks
@@ -171,6 +171,7 @@ def layout(ctx: PageContext, trace: str) -> Component:
         html.H1(words.shorten(page.reader.title, 120), className="sr-only"),
         incidents_panel(page.verdict, page.links),
         coverage_panel(page, rows),
+        rank_heat.heat_panel(page),
         html.Div([_job_panel(page, rows), quality], className="columns"),
         panel(
             "Groups",
@@ -182,9 +183,14 @@ def layout(ctx: PageContext, trace: str) -> Component:
     )
 
 
+def _register_callbacks(app: Dash) -> None:
+    share_dialog.register_callbacks(app)
+    rank_heat.register_callbacks(app)
+
+
 PAGE = Page(
     name="overview",
     layout=layout,
     title=lambda ctx, trace: trace,
-    register_callbacks=share_dialog.register_callbacks,
+    register_callbacks=_register_callbacks,
 )

@@ -1,9 +1,11 @@
 // Gives Plotly charts the colours of the theme, and again when the theme changes.
 
-function colours() {
+function colours(chart) {
   const style = getComputedStyle(document.documentElement);
   const value = (name) => style.getPropertyValue(name).trim();
   const axis = { gridcolor: value("--line"), linecolor: value("--line-strong"), zerolinecolor: value("--line-strong") };
+  // A chart of several parts has axes with numbers: xaxis2, …
+  const axes = ["xaxis", "yaxis", ...Object.keys(chart.layout ?? {}).filter((name) => /^[xy]axis\d+$/.test(name))];
   return {
     "font.color": value("--muted"),
     "hoverlabel.bgcolor": value("--panel"),
@@ -12,7 +14,7 @@ function colours() {
     "modebar.color": value("--muted"),
     "modebar.activecolor": value("--text"),
     "modebar.bgcolor": "rgba(0,0,0,0)",
-    ...Object.fromEntries(Object.entries(axis).flatMap(([key, v]) => [[`xaxis.${key}`, v], [`yaxis.${key}`, v]])),
+    ...Object.fromEntries(axes.flatMap((name) => Object.entries(axis).map(([key, v]) => [`${name}.${key}`, v]))),
   };
 }
 
@@ -20,7 +22,7 @@ function paint(chart) {
   const theme = document.documentElement.dataset.theme;
   if (!window.Plotly || chart.mycroftTheme === theme) return;
   chart.mycroftTheme = theme;
-  window.Plotly.relayout(chart, colours());
+  window.Plotly.relayout(chart, colours(chart));
 }
 
 const all = () => document.querySelectorAll(".chart .js-plotly-plot").forEach(paint);

@@ -3,14 +3,22 @@
 
 import { build, parse } from "./urls.mjs";
 
+// Keys of the view that are plain text (see urls.mjs); all others are extra.
+const TEXTS = ["c", "m"];
+
 /** The address with some of its keys set (null: taken away); of keys that appear twice the last stays. */
 export function withKeys(address, keys) {
   const parsed = parse(address);
   if (parsed.page === null) return address;
   const names = Object.keys(keys);
   const extra = parsed.extra.filter(([name]) => !names.includes(name));
-  for (const name of names) if (keys[name] !== null && keys[name] !== "") extra.push([name, String(keys[name])]);
-  return build({ ...parsed, extra });
+  const view = { ...parsed.view };
+  for (const name of names) {
+    const value = keys[name] === null || keys[name] === "" ? undefined : String(keys[name]);
+    if (TEXTS.includes(name)) view[name] = value;
+    else if (value !== undefined) extra.push([name, value]);
+  }
+  return build({ ...parsed, view, extra });
 }
 
 function apply(place) {
