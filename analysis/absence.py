@@ -26,7 +26,8 @@ COMMUNICATION: Final = re.compile(
 # What a process fails at before any other takes part: its own port, file, right or limit.
 LOCAL: Final = re.compile(
     r"failed to listen|address already in use|EADDRINUSE|cannot assign requested address|EADDRNOTAVAIL|"
-    r"permission denied|too many open files|no space left|read-only file system|no such file",
+    r"permission denied|too many open files|no space left|read-only file system|no such file|"
+    r"creating shared memory segment|posix_fallocate",
     re.IGNORECASE,
 )
 ADDRESS: Final = re.compile(r"address already in use|EADDRINUSE|EADDRNOTAVAIL|cannot assign requested", re.IGNORECASE)
@@ -140,6 +141,8 @@ def _role(event: Event) -> str | None:
         return "size_complaint" if SIZE_COMPLAINT.search(text) else "victim_error"
     if event.kind == "fingerprint_mismatch":
         return "size_complaint"
+    if event.kind == "exception" and event.name.endswith("OutOfMemoryError"):
+        return "out_of_memory"
     if event.kind in ("exception", "cuda_error"):
         if event.name == event.text.strip() and " " in event.name:
             return None  # a traceback that was cut before its last line: what was raised is not known

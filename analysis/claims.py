@@ -63,6 +63,7 @@ KINDS: Final[dict[str, str]] = {
     "unreachable": "cannot be reached by the others",
     "never_joined": "is not among those that joined at start-up",
     "address_in_use": "could not listen on its own address",
+    "other_version": "runs another version of the library than the other hosts",
     "other_environment": "has other settings than the other hosts",
     "right_interface": "has an interface in the subnet of the others",
     # NCCL RAS

@@ -19,6 +19,9 @@ from mycroft.analysis.machine import Machine, Row, some
 _LOCAL_INTERFACE: Final = re.compile(r"^(?:docker|br-|virbr|veth|lo$|lo:|cni|flannel|podman|lxc|tunl|kube)")
 _LOCAL_ADDRESS: Final = re.compile(r"^(?:127\.|169\.254\.|::1|fe80)")
 
+# [w0]:29400 and (w0, 29400), as torch writes it.
+_STORE: Final = re.compile(r"[\[(]?([\w.:-]*[\w-])[\])]?\s*[:,]\s*\d{1,5}\)?$")
+_LEAST_REPORTERS: Final = 2
 _MOST_CLIENTS: Final = 100_000
 
 
@@ -46,7 +49,51 @@ def suspicions(machine: Machine) -> list[Suspicion]:
         return [_suspicion(machine, chosen[0], offers, refused, certain=chosen[0] in odd | _local(offers))]
     if not chosen and len(odd) == 1 and refused:
         return [_suspicion(machine, next(iter(odd)), offers, refused, certain=False)]
-    return []
+    return _skewed(machine) or _store(machine)
+
+
+def _skewed(machine: Machine) -> list[Suspicion]:
+    """The hosts with another version of NCCL than most, where NCCL itself says that versions differ."""
+    said = [row for row in machine.of("nccl_error") if row.name == "version_mismatch"]
+    versions: dict[str, Row] = {}
+    for row in machine.of("nccl_version"):
+        if row.host:
+            versions.setdefault(row.host, row)
+    counts = Counter(row.name for row in versions.values()).most_common()
+    if not said or len(counts) < 2 or counts[0][1] == counts[1][1]:
+        return []
+    hosts = tuple(sorted(host for host, row in versions.items() if row.name != counts[0][0]))
+    ranks = tuple(sorted({r for host in hosts for r in machine.ranks_on(host)} | _writers(machine, hosts)))
+    text = f"{some(hosts)} runs NCCL {versions[hosts[0]].name}, {counts[0][1]} other hosts {counts[0][0]}"
+    refs = (versions[hosts[0]].ref(text, "nccl_log"), *(row.ref(row.text[:120], "nccl_log") for row in said[:2]))
+    claim = Claim("nccl_log", "other_version", ranks, "strong", text, refs, None, hosts)
+    waiting = tuple(sorted(set(machine.hosts) - set(ranks)))
+    return [Suspicion("", ranks, (claim,), hosts=hosts, waiting=waiting)]
+
+
+def _writers(machine: Machine, hosts: Sequence[str]) -> set[int]:
+    return {r.rank for rows in machine.rows.values() for r in rows if r.host in hosts and r.rank is not None}
+
+
+def _store(machine: Machine) -> list[Suspicion]:
+    """The host of the store, where all who speak of it cannot reach it and it says nothing itself."""
+    failed = [row for row in machine.of("connect_failed") if row.name == "store" and row.peer]
+    targets = {match[1] for row in failed if (match := _STORE.match(row.peer))}
+    reporters = {row.rank if row.rank is not None else row.host for row in failed} - {None}
+    if len(targets) != 1 or len(reporters) < _LEAST_REPORTERS:
+        return []
+    target = next(iter(targets))
+    host = machine.host_at(target) or target
+    if any(row.host == host for row in failed):
+        return []
+    ranks = machine.ranks_on(host)
+    text = f"{len(reporters)} ranks or hosts cannot reach the store on {host} ({failed[0].peer})"
+    refs = tuple(row.ref(text, "torch_log") for row in failed[:4])
+    since = min((row.ts for row in failed if row.ts is not None), default=None)
+    claim = Claim("torch_log", "unreachable", ranks, "strong", text, refs, since, (host,))
+    doubts = (("medium", f"nothing of {host} itself says whether its process is there"),)
+    reporting = tuple(sorted(r for r in reporters if isinstance(r, int)))
+    return [Suspicion("", ranks, (claim,), hosts=(host,), waiting=reporting, since=since, doubts=doubts)]
 
 
 def missing_clients(machine: Machine, seen: Collection[int]) -> list[Suspicion]:

@@ -40,6 +40,7 @@ CLASSES: Final[tuple[ClassRule, ...]] = (
     ClassRule("its node is gone", ("node_failed",), "process_died", "host", "crash"),
     # Links and start-up.
     ClassRule("did not join at start-up", ("never_joined",), "init_timeout", "process"),
+    ClassRule("another version", ("other_version",), "misconfigured_interface", "config"),
     ClassRule("an address nobody can reach", ("wrong_interface",), "misconfigured_interface", "config"),
     ClassRule("a host nobody can reach at start-up", ("unreachable",), "init_timeout", "process"),
     ClassRule("its port lost the link", ("link_down", "at_all_ends"), "link_fault", "nic"),

@@ -170,6 +170,8 @@ def _without_dumps(case: Case) -> str:
 def _too_little_seen(case: Case) -> str:
     """Return what the dumps leave open although nobody waits: ranks that they do not show, or the pace of the job."""
     facts = case.facts
+    if cut := facts.cut_short():
+        return f"the dump of {count_words(cut)} is cut short, and what it did last is not in it"
     idle = sorted(set(facts.dumps) - set(_finished(case)))
     if idle:
         return f"the dumps of {count_words(idle)} show no finished operation"
@@ -224,6 +226,15 @@ def _unknown(case: Case, findings: tuple[Finding, ...], *, aged: bool) -> tuple[
     if lost:
         what = f"{count_words(lost)} left no dump"
         found.append(Unknown(what, f"Flight Recorder dump, log or exit code of {count_words(lost)}"))
+    cut = facts.cut_short()
+    if cut:
+        dump = "dump" if len(cut) == 1 else "dumps"
+        found.append(
+            Unknown(
+                f"the {dump} of {count_words(cut)} {'is' if len(cut) == 1 else 'are'} cut short",
+                "the whole file, copied again",
+            )
+        )
     unsure = [f for f in findings if f.confidence != "high"]
     if unsure and not facts.stacks:
         ranks = count_words(unsure[0].root_cause.ranks)

@@ -182,8 +182,8 @@ def _summary(case: Case, s: Suspicion, rule: ClassRule) -> str:
     detail = s.first(
         "odd_type", "odd_size", "odd_dtype", "swapped", "left_path", "alone", "in_evaluation", "finished",
         "exception", "odd_place", "gpu_fault", "throttled", "slow_clock", "narrow_link", "congested", "link_down",
-        "wrong_interface", "never_joined", "unreachable", "at_all_ends", "slow_host", "slow_path", "wrong_results",
-        "late", "late_input", "slow_operations", "slow_transfer",
+        "wrong_interface", "other_version", "never_joined", "unreachable", "at_all_ends", "slow_host", "slow_path",
+        "wrong_results", "late", "late_input", "slow_operations", "slow_transfer",
     )  # fmt: skip
     told = ""
     if detail is not None:

@@ -23,6 +23,7 @@ KINDS: Final = (
     "comm_init",
     "nccl_env",
     "nccl_error",
+    "nccl_version",
     "nccl_abort",
     "ras_comm",
     "ras_member",

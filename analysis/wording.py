@@ -21,7 +21,7 @@ SUMMARIES: Final[dict[str, str]] = {
     "device_hang": "The device of {who} does not get through {op}, although the program issued it and more.",
     "gpu_fault": "The GPU of {who} failed: {detail}; the others were left in {op}.",
     "link_fault": "The link of {device} on {who} failed: {detail}.",
-    "misconfigured_interface": "{who} offers an address that the others cannot reach: {detail}.",
+    "misconfigured_interface": "{who} is set up in another way than the others: {detail}.",
     "init_timeout": "{who} did not join while the job started: {detail}.",
     "slow_gpu": "{who} is slow because its GPU is: {detail}.",
     "pcie_degraded": "{who} is slow behind a narrow PCIe link: {detail}.",

@@ -156,6 +156,7 @@ class IdentityResolver:
         if ranks:
             members.at_least(max(ranks) + 1)
         _see_members(members, machines, facts)
+        _see_unnamed(members, machines, facts)
         solved = members.ranks()
         for name in members.world():
             context.job(world_size=len(members.members(name) or ()) or None)
@@ -488,6 +489,22 @@ def _by_order(
         if host not in named and len(here) == len(gpus) and here[-1] - here[0] == len(here) - 1:
             pairs += zip(here, gpus, strict=True)
     return pairs
+
+
+def _see_unnamed(members: CommRanks, machines: _Machines, facts: Sequence[Row]) -> None:
+    """Take the greatest communicator of a log that names none (NCCL up to 2.15) for one.
+
+    It is one where each process has one rank in it and each rank is one process: else there are several of that size.
+    """
+    rows = [row for row in facts if row["kind"] == "comm_init" and row["comm_rank"] is not None and row["value"]]
+    size = max((int(row["value"]) for row in rows), default=0)
+    mine = [r for r in rows if not r["group_name"] and int(r["value"]) == size and r["pid"] is not None]
+    pairs = {((machines.of(row["host_id"]), row["pid"]), row["comm_rank"]) for row in mine}
+    if not pairs or len({p for p, _ in pairs}) != len(pairs) or len({rank for _, rank in pairs}) != len(pairs):
+        return
+    for row in mine:
+        process = (machines.of(row["host_id"]), row["pid"])
+        members.see(f"nranks {size}", size, row["comm_rank"], process, device=row["device"])
 
 
 def _see_members(members: CommRanks, machines: _Machines, facts: Sequence[Row]) -> None:

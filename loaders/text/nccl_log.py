@@ -272,7 +272,8 @@ def _env(scope: FileScope, line: Line, match: re.Match[str]) -> None:
 
 
 def _version(scope: FileScope, line: Line, match: re.Match[str]) -> None:
-    if scope.once(("version", match["version"], line.facts.rank)):
+    host, _pid = process_of(writer_of(line, match.start()))
+    if scope.once(("version", match["version"], line.facts.rank, host)):
         say(scope, line, match, "nccl_version", name=match["version"])
 
 

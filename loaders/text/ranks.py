@@ -18,6 +18,9 @@ def resolve_ranks(rows: list[Row]) -> None:
       the number of the node, and some line will say another rank. Where no line has a global rank (torch up to 2.1),
       ranks inside groups that all equal their task say it too, if there are several.
 
+    * tensor-parallel rank (`TP3]`, without other dimensions): the rank, where these and the ranks that other lines give
+      are the numbers from 0 without a gap, and no line contradicts.
+
     A launcher's rows speak of other processes and are left alone. Nothing is guessed from numbers alone.
     """
     offsets: dict[object, set[int]] = {}
@@ -25,10 +28,16 @@ def resolve_ranks(rows: list[Row]) -> None:
     task_is_rank: set[bool] = set()
     task_seen = 0
     inside: dict[int, bool] = {}
+    parts: set[int] = set()
+    said: set[int] = set()
     for row in rows:
         rank = row["rank"] if row["rank"] is not None else _world_rank(row)
         if row.get("_foreign"):
             continue
+        if rank is not None:
+            said.add(rank)
+        if row.get("_tp") is not None:
+            parts.add(row["_tp"] if rank in (None, row["_tp"]) else -1)
         if rank is None:
             if row["_task"] is not None and row.get("comm_rank") is not None:
                 inside[row["_task"]] = inside.get(row["_task"], True) and row["_task"] == row["comm_rank"]
@@ -41,9 +50,12 @@ def resolve_ranks(rows: list[Row]) -> None:
             task_seen += 1
     if not task_seen and len(inside) >= _LEAST and all(inside.values()):
         task_is_rank, task_seen = {True}, _LEAST
+    is_whole = bool(said and parts) and said | parts == set(range(len(said | parts)))
     for row in rows:
         if row["rank"] is not None or row.get("_foreign"):
             continue
+        if is_whole and row.get("_tp") is not None:
+            row["rank"] = row["_tp"]
         if row["local_rank"] is not None:
             known = offsets.get(row["_host"], set())
             if len(known) == 1 and seen[row["_host"]] >= _LEAST:

@@ -166,6 +166,7 @@ class FileScope:
             "line": line.number,
             "_host": facts.host,
             "_task": facts.task,
+            "_tp": None if facts.dp or facts.pp else facts.tp,
             "_pod": facts.pod,
             "job": facts.job,
         }
@@ -247,6 +248,9 @@ class FileScope:
         keys = [line.facts.key()]
         if loose and line.facts.rank is not None:
             keys.append(line.facts.key(with_rank=False))
+        if line.facts.tp is not None:
+            # A logger's prefix stands before the first line of a message only.
+            keys.append(line.facts.key(with_role=False))
         for key in keys:
             old = self._blocks.get(key)
             if old is not None:
@@ -317,6 +321,7 @@ class FileScope:
     def _finish_row(self, row: Row) -> None:
         host = row.pop("_host") or self.host
         row.pop("_task")
+        row.pop("_tp")
         row.pop("_pod")
         if host:
             row["host_id"] = self.context.host(host)

@@ -45,7 +45,7 @@ class Facts:
     repeated: int = 0
     moment: Moment | None = None
 
-    def key(self, *, with_rank: bool = True) -> tuple[object, ...]:
+    def key(self, *, with_rank: bool = True, with_role: bool = True) -> tuple[object, ...]:
         """Return what tells one writer from another: lines of one traceback share it."""
         return (
             self.rank if with_rank else None,
@@ -57,9 +57,9 @@ class Facts:
             self.pod,
             self.service,
             self.job,
-            self.tp,
-            self.pp,
-            self.dp,
+            self.tp if with_role else None,
+            self.pp if with_role else None,
+            self.dp if with_role else None,
             self.role,
         )
 

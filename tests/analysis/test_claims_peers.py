@@ -92,3 +92,34 @@ def test_ranks_that_only_print_nothing_are_no_second_fault(tmp_path: Path) -> No
     )
     verdict = verdict_of(tmp_path, {"console.log": UP + waiters, "journal-n2.txt": xid})
     assert [tuple(f.root_cause.ranks) for f in verdict.findings] == [(5,)]
+
+
+def test_the_store_that_nobody_reaches_is_named_not_those_who_say_it(tmp_path: Path) -> None:
+    text = "".join(
+        f"w{n}: [rank{n}]: torch.distributed.DistNetworkError: The client socket has timed out after 60000ms while trying to connect to (w0, 29400).\n"
+        for n in (1, 2, 3)
+    )
+    assert named(verdict_of(tmp_path, {"pdsh.log": text})) == ("init_timeout", "medium", (), ("w0",))
+
+
+def test_a_host_that_runs_another_version_of_the_library(tmp_path: Path) -> None:
+    text = "".join(
+        make.nccl(rank, f"NCCL version {'2.18.5+cuda12.1' if rank > 5 else '2.21.5+cuda12.4'}") for rank in range(8)
+    )
+    skew = make.nccl(6, "Mismatched NCCL version detected : rank 6 version 21805 rank 0 version 21205", level="WARN")
+    assert named(verdict_of(tmp_path, {"nccl.log": text + skew}))[3] == ("n3",)
+    assert not verdict_of(tmp_path / "2", {"nccl.log": text}).findings
+
+
+def test_a_full_dev_shm_is_a_fault_of_its_own_host(tmp_path: Path) -> None:
+    text = (
+        "[rank2]: Traceback (most recent call last):\n"
+        '[rank2]:   File "/app/ft.py", line 9, in <module>\n'
+        "[rank2]: torch.distributed.DistBackendError: NCCL error in: NCCLUtils.hpp:219, unhandled system error, NCCL version 2.19.3\n"
+        "[rank2]: Last error:\n[rank2]: Error while creating shared memory segment /dev/shm/nccl-kE3xIu (size 9637888)\n"
+    )
+    assert named(verdict_of(tmp_path, {"job.log": text}))[:3] == ("exception", "high", (2,))
+
+
+def test_profiles_of_a_healthy_job_are_healthy(tmp_path: Path) -> None:
+    assert verdict_of(tmp_path, make.inspector(4, 30, lambda _rank, _op: 2000)).status == "healthy"

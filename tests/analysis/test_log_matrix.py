@@ -1,7 +1,7 @@
 """Every outer layer over every kind of incident, every file lost in turn, and two incidents in one folder.
 
-The full matrices take minutes: `python -m tests.bench.wrappers` runs them. Here each change meets a fifth of the
-cases and each case a fifth of the changes, always the same ones; each file is lost once.
+The full matrices take minutes: `python -m tests.bench.wrappers` runs them. Here each change meets an eighth of the
+cases and each case an eighth of the changes, always the same ones; each file is lost once.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.analysis.incidents import verdict_of
 
 CASES = tuple(log_cases.folders())
 CHANGES = log_cases.changes()
-SHARE = 5
+SHARE = 8
 COVER = [
     (case, change)
     for i, case in enumerate(CASES)

@@ -269,3 +269,36 @@ def test_a_collector_that_puts_its_own_name_before_every_line(tmp_path: Path) ->
         sql = "SELECT DISTINCT f.path, h.name FROM events e JOIN hosts h USING (host_id) JOIN files f USING (file_id) WHERE e.kind = 'nic_counter'"
         found = dict(store.frame(sql).rows())
         assert {path.rpartition("/")[2]: host for path, host in found.items()} == {"n0.txt": "n0", "n1.txt": "n1"}
+
+
+def test_a_world_without_a_name_is_that_of_the_greatest_size(tmp_path: Path) -> None:
+    def old(pid: int, rank: int, size: int) -> str:
+        return f"n0:{pid}:{pid + 1} [0] NCCL INFO comm 0x{pid}{size} rank {rank} nranks {size} cudaDev 0 busId {BUS[0]} - Init COMPLETE\n"
+
+    log = "".join(old(100 + r, r, 4) + old(100 + r, r % 2, 2) for r in range(4))
+    xid = "2026-03-03T02:17:05+00:00 n0 kernel: NVRM: Xid (PCI:0000:1b:00): 31, pid=102, name=python3, MMU Fault\n"
+    with loaded(tmp_path, {"nccl.log": log, "dmesg.txt": xid}) as store:
+        assert events(store, "xid", "rank") == [(2,)]
+
+
+def test_two_worlds_without_a_name_give_no_ranks(tmp_path: Path) -> None:
+    log = "".join(
+        f"n0:{100 + p}:9 [0] NCCL INFO comm 0x{p} rank {p % 2} nranks 2 cudaDev 0 busId {BUS[0]} - Init COMPLETE\n"
+        for p in range(4)
+    )
+    with loaded(tmp_path, {"nccl.log": log}) as store:
+        assert events(store, "comm_init", "rank") == [(None,)] * 4
+
+
+@pytest.mark.parametrize(("said", "rank"), [((0, 1, 2), 3), ((0, 1), None), ((0, 1, 2, 5), None)])
+def test_a_tensor_parallel_rank_is_the_rank_where_the_numbers_leave_no_gap(
+    tmp_path: Path, said: tuple[int, ...], rank: int | None
+) -> None:
+    log = "[2026-03-04 11:20:05 TP3] Scheduler hit an exception: Traceback (most recent call last):\n"
+    log += '  File "/s/scheduler.py", line 24, in run\n    self.loop()\nValueError: bad batch\n'
+    log += "".join(
+        f"[rank{r}]:[E304 11:30:00.1 ProcessGroupNCCL.cpp:629] [Rank {r}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=8, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=60) ran for 61 milliseconds before timing out.\n"
+        for r in said
+    )
+    with loaded(tmp_path, {"sglang.log": log}) as store:
+        assert events(store, "exception", "rank") == [(rank,)]

@@ -697,6 +697,286 @@ def pod_oom_killed() -> Case:
     )
 
 
+def order_files() -> Case:
+    """Files of one rank each, torch 2.9, Lightning: rank 2 enters the group of experts first, the others that of tensors."""
+    files: dict[str, str] = {}
+    for rank in range(4):
+        group, desc, seq, op, numel = (
+            ("7", "mesh_tp", 4410, "ALLREDUCE", 2097152)
+            if rank != 2
+            else ("9", "mesh_ep", 731, "ALLTOALL_BASE", 524288)
+        )
+        out = f"[rank{rank}]:[E1128 23:01:0{rank}.000118220 ProcessGroupNCCL.cpp:683] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={seq}, OpType={op}, NumelIn={numel}, NumelOut={numel}, Timeout(ms)=300000) ran for 30001{rank} milliseconds before timing out.\n"
+        out += f"[rank{rank}]:[E1128 23:01:0{rank}.100118220 ProcessGroupNCCL.cpp:2241] [PG ID {group} PG GUID {group}({desc}) Rank {rank}]  failure detected by watchdog at work sequence id: {seq} PG status: last enqueued work: {seq}, last completed work: {seq - 1}\n"
+        files[f"lightning_logs/version_3/rank_{rank}.log"] = (
+            f"GPU available: True (cuda), used: True\nEpoch 3:  12%|#2        | 120/1000 [01:10<08:33,  1.71it/s, v_num=3]\r{out}"
+        )
+    return files, truth(
+        "Rank 2 entered mesh_ep before mesh_tp", "order deadlock", ranks=(2,), mention=("mesh_ep",), spare=(0,)
+    )
+
+
+def gil_held() -> Case:
+    """py-spy as JSON of all ranks of a node: rank 1 sits in its own parser with the GIL, the others wait in all_gather."""
+
+    def frame(name: str, file: str, line: int) -> dict[str, Any]:
+        return {
+            "name": name,
+            "filename": f"/app/{file}",
+            "module": None,
+            "short_filename": file,
+            "line": line,
+            "locals": None,
+            "is_entry": False,
+        }
+
+    files: dict[str, str] = {}
+    for rank in range(4):
+        busy = rank == 1
+        frames = (
+            [frame("parse_record", "mixture/parse.py", 88), frame("next_batch", "train.py", 61)]
+            if busy
+            else [
+                frame("all_gather_into_tensor", "torch/distributed/distributed_c10d.py", 3890),
+                frame("unshard", "torch/distributed/fsdp/_flat_param.py", 1290),
+            ]
+        )
+        frames.append(frame("main", "train.py", 140))
+        files[f"pyspy/rank_{rank}.json"] = json.dumps(
+            [
+                {
+                    "pid": 900 + rank,
+                    "thread_id": 1,
+                    "thread_name": "MainThread",
+                    "os_thread_id": 900 + rank,
+                    "active": busy,
+                    "owns_gil": busy,
+                    "frames": frames,
+                }
+            ]
+        )
+    log = "".join(
+        f"[rank{r}]:[E505 01:00:0{r}.000000000 ProcessGroupNCCL.cpp:629] [Rank {r}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=810, OpType=_ALLGATHER_BASE, NumelIn=4096, NumelOut=16384, Timeout(ms)=600000) ran for 60000{r} milliseconds before timing out.\n"
+        for r in (0, 2, 3)
+    )
+    return {**files, "train.log": log}, truth(
+        "Rank 1 is in its own parser", "rank absent from collective", ranks=(1,), mention=("rank 1", "810"), spare=(0,)
+    )
+
+
+def off_the_bus_three_lines() -> Case:
+    """An old driver's three-line form of a lost GPU, syslog, NCCL 2.12 without commId, torch 1.13."""
+    lines: list[str] = []
+    for rank in range(8):
+        lines.append(
+            f"c4:{500 + rank}:{600 + rank} [{rank}] NCCL INFO comm 0x7f{rank}0 rank {rank} nranks 8 cudaDev {rank} busId {(0x1A, 0x3C, 0x52, 0x6E, 0x9A, 0xB3, 0xCD, 0xE1)[rank]:x}000 - Init COMPLETE"
+        )
+    for rank in (0, 1, 2, 3, 4, 6, 7):
+        lines.append(
+            f"[E ProcessGroupNCCL.cpp:828] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=1202, OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 180{rank}811 milliseconds before timing out."
+        )
+    kernel = (
+        "Mar  3 02:17:05 c4 kernel: [887110.110000] NVRM: The NVIDIA GPU 0000:b3:00.0\n"
+        "Mar  3 02:17:05 c4 kernel: [887110.110001] NVRM: (PCI ID: 10de:20b0) installed in this system has\n"
+        "Mar  3 02:17:05 c4 kernel: [887110.110002] NVRM: fallen off the bus and is not responding to commands.\n"
+    )
+    return {"out.log": "\n".join(lines) + "\n", "syslog-c4": kernel}, truth(
+        "GPU b3 of c4 fell off the bus: rank 5", "GPU fault Xid", ranks=(5,), hosts=("c4",), mention=("b3",), spare=(0,)
+    )
+
+
+def retry_both_ways() -> Case:
+    """Errors between two hosts only, both accuse each other, no local event: the link between, not one host."""
+    lines: list[str] = []
+    for rank in range(8):
+        host = f"r1-{rank // 2 + 1}"
+        lines.append(
+            f"{host}:{80 + rank}:{180 + rank} [{rank % 2}] NCCL INFO Bootstrap : Using bond0:10.50.0.{rank // 2 + 1}<0>"
+        )
+        lines.append(
+            f"{host}:{80 + rank}:{180 + rank} [{rank % 2}] NCCL INFO ncclCommInitRank comm 0x{rank}f rank {rank} nranks 8 cudaDev {rank % 2} nvmlDev {rank % 2} busId {('1b', '43')[rank % 2]}000 commId 0x8ad01c22e9b3f7d4 - Init COMPLETE"
+        )
+    for rank, me, peer in ((2, 2, 4), (6, 4, 2)):
+        lines += [
+            "",
+            f"r1-{me}:{80 + rank}:{280 + rank} [0] transport/net_ib.cc:1295 NCCL WARN NET/IB : Got completion from peer 10.50.0.{peer}<4810> with status=12 opcode=0 len=0 vendor err 129 (Send) localGid ::ffff:10.50.0.{me} remoteGids::ffff:10.50.0.{peer} hca mlx5_0",
+        ]
+    known = truth(
+        "The link between r1-2 and r1-4 failed",
+        "NIC or IB link error",
+        hosts=("r1-2", "r1-4"),
+        mention=("r1-2", "r1-4"),
+        spare_hosts=("r1-1", "r1-3"),
+    )
+    return {"nccl.log": "\n".join(lines) + "\n"}, known
+
+
+def device_assert() -> Case:
+    """FSDP under torchrun, torch 2.2: a device-side assert on rank 6, then NCCL errors of all."""
+    lines = [
+        "../aten/src/ATen/native/cuda/Indexing.cu:1292: indexSelectLargeIndex: block: [311,0,0], thread: [64,0,0] Assertion `srcIndex < srcSelectDimSize` failed.",
+        "[rank6]: Traceback (most recent call last):",
+        '[rank6]:   File "/w/fsdp.py", line 77, in step',
+        "[rank6]:     out = self.embed(ids)",
+        "[rank6]: RuntimeError: CUDA error: device-side assert triggered",
+        "[rank6]: CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.",
+    ]
+    for rank in (0, 1, 7):
+        lines.append(
+            f"[rank{rank}]:[E ProcessGroupNCCL.cpp:523] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=300, OpType=_ALLGATHER_BASE, NumelIn=1024, NumelOut=8192, Timeout(ms)=600000) ran for 60002{rank} milliseconds before timing out."
+        )
+    lines += [
+        "[2024-05-05 10:10:10,000] torch.distributed.elastic.multiprocessing.api: [ERROR] failed (exitcode: 1) local_rank: 6 (pid: 4406) of binary: /usr/bin/python",
+    ]
+    return {"console.txt": "\n".join(lines) + "\n"}, truth(
+        "Rank 6 triggered a device-side assert", "exception", ranks=(6,), mention=("assert",), spare=(0, 1, 7)
+    )
+
+
+def shm_full() -> Case:
+    """Pods with a small /dev/shm, NCCL 2.19: initialisation fails on one pod."""
+    lines: list[str] = []
+    for rank in range(4):
+        pod = f"ft-{rank // 2}"
+        lines.append(
+            f"{pod}:{21 + rank % 2}:{60 + rank} [{rank % 2}] NCCL INFO Bootstrap : Using eth0:10.3.0.{rank // 2 + 4}<0>"
+        )
+        lines.append(
+            f"{pod}:{21 + rank % 2}:{60 + rank} [{rank % 2}] NCCL INFO comm 0x5{rank} rank {rank} nranks 4 cudaDev {rank % 2} nvmlDev {rank % 2} busId {('1b', '43')[rank % 2]}000 commId 0x77aa00cc11dd22ee - Init START"
+        )
+    lines += [
+        "",
+        "ft-1:21:62 [0] misc/shmutils.cc:72 NCCL WARN Call to posix_fallocate failed : No space left on device",
+        "",
+        "ft-1:21:62 [0] misc/shmutils.cc:113 NCCL WARN Error while creating shared memory segment /dev/shm/nccl-kE3xIu (size 9637888)",
+        "ft-1:21:62 [0] NCCL INFO transport/shm.cc:114 -> 2",
+        "[rank2]: Traceback (most recent call last):",
+        '[rank2]:   File "/app/ft.py", line 9, in <module>',
+        "[rank2]:     dist.barrier()",
+        "[rank2]: torch.distributed.DistBackendError: NCCL error in: ../torch/csrc/distributed/c10d/NCCLUtils.hpp:219, unhandled system error (run with NCCL_DEBUG=INFO for details), NCCL version 2.19.3",
+        "[rank2]: ncclSystemError: System call (e.g. socket, malloc) or external library call failed or device error.",
+        "[rank2]: Last error:",
+        "[rank2]: Error while creating shared memory segment /dev/shm/nccl-kE3xIu (size 9637888)",
+    ]
+    return {"job.log": "\n".join(lines) + "\n"}, truth(
+        "/dev/shm of pod ft-1 is full", "exception", ranks=(2,), hosts=("ft-1",), mention=("shm",), spare=(0,)
+    )
+
+
+def checkpoint_long() -> Case:
+    """Megatron under srun with one task a node: rank 0 saves for longer than the timeout and says so."""
+    lines: list[str] = []
+    for rank in range(8):
+        lines.append(
+            f"{rank // 4}: [rank{rank}]: iteration     5000/  90000 | elapsed time per iteration (ms): 4120.4 | lm loss: 1.71E+00 |"
+        )
+    lines.append("0: [rank0]: saving checkpoint at iteration    5000 to /lustre/ckpt in torch_dist format")
+    for rank in (5, 1, 2, 3, 4, 6, 7):
+        lines.append(
+            f"{rank // 4}: [rank{rank}]:[E910 11:40:0{rank}.000118220 ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=20417, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 60004{rank} milliseconds before timing out."
+        )
+    lines.append("0: [rank0]: checkpoint shard 41/64 written (38.1 GiB)")
+    kernel = "2026-09-10T11:31:02.000000+00:00 bl-01 kernel: LustreError: 11-0: lustre-OST0007-osc: operation ost_write to node 10.2.0.7@o2ib failed: rc = -107\n2026-09-10T11:31:09.000000+00:00 bl-01 kernel: INFO: task python3:4021 blocked for more than 120 seconds.\n"
+    return {"slurm-11.out": "\n".join(lines) + "\n", "dmesg-bl-01.txt": kernel}, truth(
+        "Rank 0 is still saving its checkpoint", "checkpoint", ranks=(0,), mention=("20417",), spare=(5,)
+    )
+
+
+def extra_call() -> Case:
+    """COLL lines of NCCL 2.22 through docker compose: rank 1 calls AllGather where the others call ReduceScatter."""
+    lines: list[str] = []
+    for rank in range(4):
+        head = f"trainer-{rank}  | tr{rank}:7:{40 + rank} [0] NCCL INFO"
+        lines.append(
+            f"{head} ncclCommInitRank comm 0xc{rank} rank {rank} nranks 4 cudaDev 0 nvmlDev 0 busId 1b000 commId 0x5150aabbccdd0011 - Init COMPLETE"
+        )
+        for number in range(20):
+            op = "AllReduce" if number % 2 else "ReduceScatter"
+            if number == 19:
+                op = "AllGather" if rank == 1 else "ReduceScatter"
+            lines.append(
+                f"{head} {op}: opCount {number:x} sendbuff 0x1 recvbuff 0x2 count 65536 datatype 9 op 0 root 0 comm 0xc{rank} [nranks=4] stream 0x9"
+            )
+    for rank in range(4):
+        lines.append(
+            f"trainer-{rank}  | [rank{rank}]:[E122 04:00:0{rank}.000118220 ProcessGroupNCCL.cpp:607] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=20, OpType={'_ALLGATHER_BASE' if rank == 1 else '_REDUCE_SCATTER_BASE'}, NumelIn=65536, NumelOut=65536, Timeout(ms)=600000) ran for 60001{rank} milliseconds before timing out."
+        )
+    return {"compose.log": "\n".join(lines) + "\n"}, truth(
+        "Rank 1 calls AllGather where the others call ReduceScatter",
+        "user code branch divergence",
+        ranks=(1,),
+        mention=("ALLGATHER",),
+        spare=(0,),
+    )
+
+
+def version_skew() -> Case:
+    """Two builds of NCCL in one job: the node with the other one is named by the library itself."""
+    lines: list[str] = []
+    for rank in range(8):
+        host = f"mx{rank // 2}"
+        version = "2.18.5+cuda12.1" if rank // 2 == 3 else "2.21.5+cuda12.4"
+        lines.append(f"[1,{rank}]<stdout>:{host}:{50 + rank}:{50 + rank} [{rank % 2}] NCCL INFO NCCL version {version}")
+        lines.append(
+            f"[1,{rank}]<stdout>:{host}:{50 + rank}:{90 + rank} [{rank % 2}] NCCL INFO Bootstrap : Using ib0:10.7.0.{rank // 2 + 1}<0>"
+        )
+    for rank in (6, 7):
+        lines.append(
+            f"[1,{rank}]<stderr>:mx3:{50 + rank}:{90 + rank} [{rank % 2}] init.cc:812 NCCL WARN Mismatched NCCL version detected : rank {rank} version 21805 rank 0 version 21205"
+        )
+    return {"mpi.log": "\n".join(lines) + "\n"}, truth(
+        "mx3 runs another NCCL", "misconfigured interface", ranks=(6, 7), hosts=("mx3",), mention=("mx3",), spare=(0,)
+    )
+
+
+def healthy_inspector() -> Case:
+    """A healthy job: Inspector with the usual noise, a GPU at another clock when idle, counters that stand still."""
+    files: dict[str, str] = {}
+    dice = random.Random(12)
+    for rank in range(4):
+        files[f"hw{rank // 2}-pid{70 + rank}.log"] = (
+            "\n".join(
+                json.dumps(
+                    {
+                        "header": {"id": "0x99", "rank": rank, "n_ranks": 4, "nnodes": 2},
+                        "metadata": {
+                            "inspector_output_format_version": "v4.0",
+                            "dump_timestamp_us": 1_775_000_000_000_000 + sn,
+                            "hostname": f"hw{rank // 2}",
+                            "pid": 70 + rank,
+                        },
+                        "coll_perf": {
+                            "coll": "AllReduce",
+                            "coll_sn": sn,
+                            "coll_msg_size_bytes": 1 << 26,
+                            "coll_exec_time_us": 2000 + dice.randrange(900),
+                            "coll_algobw_gbs": 30.0,
+                            "coll_busbw_gbs": 50.0,
+                        },
+                    }
+                )
+                for sn in range(60)
+            )
+            + "\n"
+        )
+    return files, truth("Nothing is wrong", "healthy")
+
+
+def tcpstore_master_late() -> Case:
+    """Every worker fails to reach the master's port: the master's host is named, not those that print it."""
+    lines = [
+        f"w{n}: [rank{n}]: torch.distributed.DistNetworkError: The client socket has timed out after 60000ms while trying to connect to (w0, 29400)."
+        for n in (1, 2, 3)
+    ]
+    lines += [
+        f"w{n}: [W110 09:00:0{n}.402118220 socket.cpp:697] [c10d] The client socket has failed to connect to [w0]:29400 (errno: 111 - Connection refused)."
+        for n in (1, 2, 3)
+    ]
+    return {"pdsh.log": "\n".join(sorted(lines)) + "\n"}, truth(
+        "Nobody reaches the store on w0", "timeouts at init", hosts=("w0",), mention=("w0", "29400"), spare=(1, 2, 3)
+    )
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "ray-vllm-nvlink-xid74": ray_nvlink,
     "megatron-port-error-2.23": port_error_223,
@@ -716,6 +996,17 @@ CASES: dict[str, Callable[[], Case]] = {
     "store-24-of-32": store_clients,
     "healthy-old-xid": healthy_old_xid,
     "pod-oomkilled": pod_oom_killed,
+    "lightning-two-groups": order_files,
+    "pyspy-json-parser": gil_held,
+    "old-driver-off-the-bus": off_the_bus_three_lines,
+    "two-hosts-accuse-each-other": retry_both_ways,
+    "fsdp-device-assert": device_assert,
+    "pods-shm-full": shm_full,
+    "megatron-long-checkpoint": checkpoint_long,
+    "compose-other-call": extra_call,
+    "mpirun-version-skew": version_skew,
+    "healthy-inspector": healthy_inspector,
+    "store-host-unreachable": tcpstore_master_late,
 }
 
 
