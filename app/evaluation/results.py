@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from mycroft.analysis.evaluation import Run, run_from_json
 from mycroft.app.evaluation.simulated import EvaluationError
 
+WORDS_MAX = 160
+
 
 def append_runs(path: Path, runs: Iterable[Run]) -> None:
-    """Add runs to a file; it is made where it does not exist."""
+    """Add runs to a file, what each report said cut short; it is made where it does not exist."""
     with path.open("a", encoding="utf-8") as out:
         for run in runs:
+            short = tuple(replace(a, words=a.words[:WORDS_MAX]) for a in run.answers)
+            run = replace(run, answers=short)
             out.write(json.dumps(asdict(run), ensure_ascii=False, separators=(",", ":")) + "\n")
 
 

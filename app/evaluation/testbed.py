@@ -52,8 +52,10 @@ FAULTS: Final = tuple(COMPONENTS_OF)
 # Slowness is told from the iterations before it: 4 to warm up, 18 to learn from, the rest to be sure.
 LEARNT_ITERATIONS: Final = 26
 SLOW_ITERATIONS: Final = 64
-# A rank that does not come is waited for as long as a pause of a healthy job may take.
-PATIENCE_S: Final = 22.0
+# How long a job may stand: a rank that does not come is waited for as long as a pause of a healthy job may take.
+PATIENCE_S: Final = 14.0
+PATIENCE_OF_ABSENT_S: Final = 22.0
+_ABSENT: Final = ("absent", "ckpt_stall")
 # Delays are of one machine's own clock; the first moments of a fault can be earlier than its note.
 EARLY_NS: Final = NS_PER_S // 2
 
@@ -83,7 +85,7 @@ def make_runs(
 
 def scenario_for(fault: str, seed: int) -> Scenario:
     """Return what is run: the named scenario, long enough that its fault can be told."""
-    base = replace(SCENARIOS[fault], seed=seed, patience_s=PATIENCE_S)
+    base = replace(SCENARIOS[fault], seed=seed, patience_s=PATIENCE_OF_ABSENT_S if fault in _ABSENT else PATIENCE_S)
     draw = random.Random(seed)  # noqa: S311 - must be repeatable, not secret
     if fault == "none":
         return replace(base, iterations=SLOW_ITERATIONS)
