@@ -156,7 +156,7 @@ def _parse_lines(path: Path, losses: Counter[str]) -> Table:
         first = source.readline(_MOST_LINE)
         try:
             head = json.loads(first)
-        except ValueError:
+        except (ValueError, RecursionError):
             head = None
         if not isinstance(head, dict) or head.get("schema") != MARK.decode():
             raise ExportError(f'{path}: line 1 is not {{"schema": "{MARK.decode()}", …}}; it is no exported trace')
@@ -164,7 +164,8 @@ def _parse_lines(path: Path, losses: Counter[str]) -> Table:
         while line := source.readline(_MOST_LINE):
             try:
                 row = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
+                # Nested thousands deep: no export, and not worth the stack of the process.
                 losses["damaged"] += 1
                 continue
             if not isinstance(row, dict) or not _fits(row, schema):

@@ -137,3 +137,14 @@ def test_first_line_of_json_says_what_it_is(traces: list[Trace], tmp_path: Path)
         head, process = json.loads(file.readline()), json.loads(file.readline())
     assert head == {"schema": "mycroft.trace", "version": 1}
     assert (process["kind"], process["rank"]) == ("process", 0)
+
+
+def test_lines_that_are_nested_without_end_are_counted_and_the_others_read(traces: list[Trace], tmp_path: Path) -> None:
+    path = tmp_path / "trace.jsonl"
+    export_trace(traces, path, format_="jsonl")
+    with path.open("a") as file:
+        file.write("[" * 100_000 + "\n")
+    assert sum(trace.losses.get("damaged", 0) for trace in read_export(path)) == 1
+    path.write_text('{"schema": ' * 100_000)
+    with pytest.raises(ExportError, match="is no exported trace"):
+        read_export(path)
