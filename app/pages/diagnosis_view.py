@@ -7,6 +7,7 @@ from dash import html
 from mycroft.app import words
 from mycroft.app.figures import chain
 from mycroft.app.pages.evidence_panel import evidence_panel, votes_panel
+from mycroft.app.pages.groups_panel import groups_panel
 from mycroft.app.pages.panel import Child, attributes, details, facts, figure, html_table, link, panel, tag, unknown
 from mycroft.app.pages.verdict_band import (
     Context,
@@ -217,6 +218,7 @@ def view(
         injected,
         flow,
         chain_panel(finding, context),
+        groups_panel(finding, context),
         lateness,
         html.Div(
             [
