@@ -16,7 +16,8 @@ import polars as pl
 
 from mycroft.loaders.op_names import NCCL_DTYPES, op_kind
 from mycroft.loaders.text.matcher import BulkMatcher
-from mycroft.loaders.text.nccl_log import FORMAT, CommFacts, Process, comms_of, devices_of, threads_of
+from mycroft.loaders.text.nccl_log import devices_of
+from mycroft.loaders.text.nccl_writer import FORMAT, CommFacts, Process, comms_of, threads_of
 from mycroft.loaders.text.scope import FileScope
 
 _PREFIX: Final = (
