@@ -25,7 +25,7 @@ INCIDENTS: Final[tuple[tuple[str, str], ...]] = (
     ("healthy", "a job that ran to its end"),
 )
 
-LIVE_FAULTS: Final = ("absent", "exception", "killed", "recv_nopost")
+LIVE_FAULTS: Final = ("absent", "exception", "killed", "sigstop", "recv_nopost", "gpu_hang")
 """Faults of the testbed from which the live demo draws: the rank was named in every try. `--fault` takes any."""
 SEEDS: Final = 1 << 16
 
