@@ -1,7 +1,7 @@
 """Incidents of a job: opened by findings, revised as the verdict changes, merged, and closed when it is over.
 
-Hysteresis: a finding of slowness must be there at two looks in a row, those of stalls and crashes have waited for their
-age limits already; an incident closes once it has not been found for a while of looks that judged the whole job.
+Hysteresis: a finding of slowness must be there at two looks 4 s apart, those of stalls and crashes have waited for
+their age limits already; an incident closes once it has not been found for a while of looks that judged the whole job.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from mycroft.app.live.state import Incident, LiveState
 LOG: Final = logging.getLogger("mycroft.watch")
 CLOSE_S: Final = 20.0
 SLOW_LOOKS: Final = 2
+SLOW_S: Final = 4.0
 AGREE_S: Final = 10.0
 _WORDS: Final = ("low", "medium", "high")
 _REVISED_AT_MOST: Final = 50
@@ -40,8 +41,8 @@ class _Seen:
 @dataclass
 class _Candidate:
     finding: Mapping[str, Any]
+    first: float
     looks: int = 0
-    last: float = 0.0
 
 
 @dataclass
@@ -81,10 +82,11 @@ class Incidents:
                 continue
             key = _key(finding)
             keys.add(key)
-            candidate = self._candidates.setdefault(key, _Candidate(finding))
-            candidate.finding, candidate.last = finding, now
+            candidate = self._candidates.setdefault(key, _Candidate(finding, now))
+            candidate.finding = finding
             candidate.looks += 1
-            if finding["status"] != "slow" or candidate.looks >= SLOW_LOOKS:
+            lasting = candidate.looks >= SLOW_LOOKS and now - candidate.first >= SLOW_S
+            if finding["status"] != "slow" or lasting:
                 del self._candidates[key]
                 self._open_one(finding, why)
         if judged:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger("mycroft.watch")
 TICK_S: Final = 1.0
+# Between two looks at a job that goes on: slowness takes iterations to show, and stalls are looked at each tick.
+QUIET_S: Final = 2.0
 # A host that has said nothing for this long is silent: nobody waits for it any more.
 PATIENCE_S: Final = 6.0
 BLIND_S: Final = 60.0
@@ -198,7 +200,7 @@ class Watch:
         found = look(group, since_ns=min(since, at_ns), at_ns=at_ns, judge=judge)
         job.looked_ns = max(at_ns, job.looked_ns)
         # A look that takes long must not take the whole machine.
-        job.next_look = now + max(TICK_S, 2 * found.seconds)
+        job.next_look = now + max(QUIET_S, 2 * found.seconds)
         if judge:
             job.judged = now
         job.ended = sum(process.ended for process in group)

@@ -114,6 +114,8 @@ class Collector:
         self.log_folder = self.root / "log"
         self.manifest_folder = self.root / "manifest"
         self.counters = Counters()
+        self._waiting: dict[int, int] = {}
+        """Bytes of the files of the log that are not in segments yet, by number."""
         self.problem = ""
         """Why the disk does not take batches, in words; empty: it does."""
         try:
@@ -158,6 +160,7 @@ class Collector:
             torn = cut_torn_tail(path)
             if torn:
                 LOG.warning("%s: %d bytes of a batch that was never acknowledged are cut off", path.name, torn)
+            self._waiting[number] = path.stat().st_size
             for body, _ in read_log(path):
                 key = key_of(body)
                 identity = f"{key.host}/{key.boot}"
@@ -218,17 +221,20 @@ class Collector:
             self._commit(tickets)
 
     def _commit(self, tickets: list[_Ticket]) -> None:
-        error = ""
+        error = self._full()
         try:
             with self._log_lock:
+                if error:
+                    raise OSError(28, error)
                 if self._log is None:
                     # A number is never used twice, also where making the file failed half-way.
                     self._number += 1
                     self._log = LogFile(self.log_folder, self._number)
                     self._log_since = time.monotonic()
                 self._log.append([ticket.wire for ticket in tickets])
+                self._waiting[self._log.number] = self._log.size
         except OSError as failure:
-            error = f"the collector's disk does not take batches: {failure.strerror or failure}"
+            error = error or f"the collector's disk does not take batches: {failure.strerror or failure}"
         with self._lock:
             for ticket in tickets:
                 self._pending_bytes -= len(ticket.wire)
@@ -247,6 +253,19 @@ class Collector:
         for ticket in tickets:
             ticket.done.set()
 
+    @property
+    def reserve_bytes(self) -> int:
+        """What batches must leave free: without it no segments could be made of them, and nothing could ever go."""
+        return min(self.settings.reserve_bytes, shutil.disk_usage(self.root).total // 8)
+
+    def _full(self) -> str:
+        """Say that the disk is full but for the reserve; empty: it is not."""
+        free = shutil.disk_usage(self.root).free
+        # What waits in the log needs about its own size once more, as segments.
+        if free - sum(self._waiting.copy().values()) >= self.reserve_bytes:
+            return ""
+        return f"the collector's disk is full but for its reserve ({free >> 20} MiB are free); the oldest rows go"
+
     # ---- segments ------------------------------------------------------------------
 
     def _segment_loop(self) -> None:
@@ -256,9 +275,12 @@ class Collector:
 
     def _housekeep(self, *, final: bool = False) -> None:
         try:
-            if self._rotate(final=final) or self._unconsumed():
+            waiting = sum(self._waiting.copy().values())
+            free = shutil.disk_usage(self.root).free
+            press = bool(self.problem) or free - waiting < 2 * self.reserve_bytes
+            if self._rotate(final=final or press) or self._unconsumed():
                 self.make_segments()
-            self.keep_to_limits(press=bool(self.problem))
+            self.keep_to_limits(press=press)
         except (OSError, MycroftError) as error:
             said = f"{_SEGMENTS}: {error}"
             if said != self.problem:
@@ -328,6 +350,7 @@ class Collector:
             positions=positions,
             gone=[f"log/{log_path(self.log_folder, number).name}"],
         )
+        self._waiting.pop(number, None)
         self.counters.segments += len(made)
         self.counters.unreadable += len(found.unreadable)
         self.counters.repeated_rows += found.repeated_rows
@@ -384,7 +407,7 @@ class Collector:
         """Drop what is too old or too much, and delete what nobody can be reading any more.
 
         Args:
-            press: the disk is full: drop the oldest hour even within the limit, and delete at once.
+            press: the disk is full: drop the oldest even within the limit, and delete at once.
 
         Raises:
             OSError: if the manifest cannot be written.
@@ -398,8 +421,8 @@ class Collector:
         segments = self.manifest.segments
         order = sorted(segments, key=lambda s: (s.made - _COUNTS_OLDER_S.get(s.table, 0.0), s.path))
         excess = self.manifest.size_bytes - self.settings.most_bytes
-        if press and shutil.disk_usage(self.root).free < self.settings.reserve_bytes:
-            excess = max(excess, self.manifest.size_bytes // 8, 1)
+        if press:
+            excess = max(excess, 2 * self.reserve_bytes - shutil.disk_usage(self.root).free)
         gone: list[Segment] = []
         for segment in order:
             too_old = now - segment.made > self.settings.keep_s

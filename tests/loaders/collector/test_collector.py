@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -163,6 +164,42 @@ def test_full_disk_is_said_and_nothing_half_written_stays(collector: Collector, 
     assert collector.problem == ""
     segments_now(collector)
     assert len(rows(collector)) == 2 * batch.rows
+
+
+def test_full_disk_makes_the_oldest_rows_go_and_then_takes_batches_again(
+    tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quota = 160_000
+    root = tmp_path / "s"
+
+    def usage(_: object) -> tuple[int, int, int]:
+        used = sum(path.stat().st_size for path in root.rglob("*") if path.is_file())
+        return Usage(quota, used, quota - used)
+
+    Usage = namedtuple("Usage", "total used free")
+    monkeypatch.setattr("mycroft.loaders.collector.collector.shutil.disk_usage", usage)
+    collector = Collector(CollectorSettings(folder=root, segment_s=3600.0, grace_s=3600.0))
+    collector.start()
+    refused = 0
+    try:
+        for seq in range(1, 300):
+            try:
+                collector.take(numbered(batch, seq))
+            except FullError as error:
+                refused += 1
+                assert "full but for its reserve" in str(error)
+                collector._housekeep()
+                # An agent sends it again.
+                assert not collector.take(numbered(batch, seq)).repeated
+            assert usage(root).free > 0
+        collector.flush()
+        newest = max(position for _, _, position in rows(collector))
+    finally:
+        collector.close()
+    assert refused > 0
+    assert sum(read_manifest(collector.manifest_folder).dropped.values()) > 0
+    assert newest >= 299_000_000
+    assert collector.problem == ""
 
 
 def test_oldest_segments_go_when_there_are_too_many_bytes(tmp_path: Path, batch: Batch) -> None:
