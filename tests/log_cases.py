@@ -36,7 +36,7 @@ _STACKS: Final = {
 
 # Progress bars redrawn *inside* a prefix hide from the loaders that most lines also have an inner prefix or a width.
 NOT_UNDONE: Final = frozenset(
-    {("evaluation-on-rank-zero-only", "redrawn+stern"), ("oom-killed-rank-srun", "redrawn+stern")}
+    (case, "redrawn+stern") for case in ("desync-report-glog", "evaluation-on-rank-zero-only", "oom-killed-rank-srun")
 )
 
 
@@ -80,17 +80,19 @@ def changes() -> tuple[str, ...]:
 
 
 def changed(files: Mapping[str, bytes], change: str) -> Files:
-    """Return the files with one change made to each, or packed into one."""
+    """Return the files with one change made to each, or packed into one. A profiler's trace is printed by nobody."""
     if change in CONTAINERS:
         name, content = CONTAINERS[change](dict(files))
         return {name: content}
+    traces = {name: content for name, content in files.items() if name.endswith(".trace.json")}
+    files = {name: content for name, content in files.items() if name not in traces}
     if change in ENCODINGS:
-        return {name: ENCODINGS[change](content.decode()) for name, content in files.items()}
+        return traces | {name: ENCODINGS[change](content.decode()) for name, content in files.items()}
     wraps = [
         colour_residue if part == "colour_residue" else {**WRAPPERS, **LINE_ENDS}[part]
         for part in _STACKS.get(change, (change,))
     ]
-    found: Files = {}
+    found: Files = traces
     for name, content in files.items():
         text = content.decode()
         for wrap in wraps:

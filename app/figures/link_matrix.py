@@ -71,7 +71,7 @@ def _headings(matrix: Matrix, names: tuple[str, ...], side: int, href: Callable[
             continue
         middle = (index + 0.5) * side
         for is_row in (True, False):
-            kind = "cause-label" if name in (odd_rows if is_row else odd_columns) else "axis-label"
+            kind = "heat-name--odd" if name in (odd_rows if is_row else odd_columns) else "axis-label"
             shown = svg.fit(name, LEFT - 16 if is_row else TOP - 18, 11)
             x, y = (LEFT - 8, TOP + middle + 4) if is_row else (LEFT + middle + 4, TOP - 8)
             turned = None if is_row else f"rotate(-60 {x:.1f} {y:.1f})"
