@@ -15,6 +15,7 @@ from mycroft.analysis.findings import iso
 from mycroft.analysis.flow import FlowKey, OpKey, Snapshot
 from mycroft.analysis.flow_graph import Cause, FlowGraph, flow_node, flow_of, op_of
 from mycroft.analysis.flow_rows import read_snapshot
+from mycroft.analysis.stall_causes import OF_RANKS, ends_of, grouped, kind_of, of_hosts, one_operation
 from mycroft.analysis.stall_reasons import Weight, certainty_of, excluded, minority, said_by_devices
 from mycroft.analysis.verdict import (
     Alternative,
@@ -35,8 +36,8 @@ FROM communicators
 ORDER BY comm_id
 """
 HOSTS: Final = "SELECT r.rank, h.name AS host, r.pid FROM ranks r LEFT JOIN hosts h USING (host_id) ORDER BY r.rank"
-# Sinks that name a rank and may be of a whole host.
-_OF_RANKS: Final = ("crash", "silent", "stopped")
+# What keeps a rank from coming, and looks the same from the others.
+_NOT_COMING: Final = ("dataloader", "checkpoint", "exception", "code_divergence")
 PATH_SHOWN: Final = 12
 
 
@@ -162,7 +163,7 @@ def stalls_of(store: Frames, snapshot: Snapshot, limits: FlowLimits) -> tuple[Fi
     graph = FlowGraph(snapshot, limits)
     graph.build()
     teller = _Teller(store, snapshot, limits)
-    causes = [c for c in _of_hosts(_grouped(graph.causes()), teller) if teller.old_enough(c)]
+    causes = [c for c in of_hosts(grouped(graph.causes()), teller.hosts, snapshot.traced) if teller.old_enough(c)]
     blocked = {r for c in causes for r in c.blocked}
     found = [teller.finding(c, others=[o for o in causes if o is not c], blocked=len(blocked)) for c in causes]
     return tuple(replace(f, id=f"f{n}") for n, f in enumerate(found, 1))
@@ -192,67 +193,6 @@ def with_flows(others: Sequence[Finding], flows: Sequence[Finding]) -> tuple[Fin
     return tuple(replace(f, id=f"f{n}") for n, f in enumerate((*better, *kept), 1))
 
 
-def _grouped(causes: Sequence[Cause]) -> list[Cause]:
-    """Stuck flows of one fault are one cause: all `net` ends that share a rank, and every sink of one rank once."""
-    nets = [c for c in causes if c.kind == "net"]
-    rest = [c for c in causes if c.kind != "net"]
-    groups: list[list[Cause]] = []
-    for cause in nets:
-        ends = set(_ends(cause))
-        touching = [g for g in groups if any(ends & set(_ends(c)) for c in g)]
-        merged = [cause, *(c for g in touching for c in g)]
-        groups = [g for g in groups if g not in touching] + [merged]
-    joined = [
-        Cause(
-            tuple(sorted({n for c in group for n in c.nodes})),
-            tuple(sorted({r for c in group for r in c.blocked})),
-            max((c.path for c in group), key=len),
-        )
-        for group in groups
-    ]
-    return sorted([*joined, *rest], key=lambda c: (-len(c.blocked), c.nodes))
-
-
-def _of_hosts(causes: Sequence[Cause], teller: _Teller) -> list[Cause]:
-    """All traced ranks of a host gone at once are one cause: the host."""
-    found = list(causes)
-    for kind in ("crash", "silent", "stopped"):
-        by_host: dict[str, list[Cause]] = {}
-        for cause in causes:
-            host = teller.hosts.get(cause.nodes[0].key[0]) if cause.kind == kind else None
-            if host is not None:
-                by_host.setdefault(host, []).append(cause)
-        for host, gone in by_host.items():
-            members = {r for r, h in teller.hosts.items() if h == host and r in teller.snapshot.traced}
-            if len(gone) < 2 or {c.nodes[0].key[0] for c in gone} != members:
-                continue
-            found = [c for c in found if c not in gone]
-            found.append(
-                Cause(
-                    tuple(sorted(n for c in gone for n in c.nodes)),
-                    tuple(sorted({r for c in gone for r in c.blocked})),
-                    max((c.path for c in gone), key=len),
-                )
-            )
-    return sorted(found, key=lambda c: (-len(c.blocked), c.nodes))
-
-
-def _ends(cause: Cause) -> list[int]:
-    return [r for n in cause.nodes if n.kind == "net" for r in (flow_of(n).src, flow_of(n).dst)]
-
-
-def _one_operation(cause: Cause) -> bool:
-    """A circle inside one operation is missing evidence, no deadlock."""
-    ops = {flow_of(n).op for n in cause.nodes if n.kind == "flow"} | {op_of(n) for n in cause.nodes if n.kind == "op"}
-    flows = any(n.kind == "flow" for n in cause.nodes)
-    return flows and len({op.comm for op in ops}) == 1
-
-
-def _kind_of(cause: Cause) -> str:
-    kinds = {n.kind for n in cause.nodes}
-    return next(iter(kinds)) if len(kinds) == 1 and kinds <= {"net", *_OF_RANKS} else cause.kind
-
-
 class _Teller:
     """Words and rows for causes; everything it says is in the snapshot."""
 
@@ -271,7 +211,7 @@ class _Teller:
 
     def since(self, cause: Cause) -> int | None:
         """Last progress of the ranks that the cause blocks, other than its own; ns."""
-        mine = set(_ends(cause)) if _kind_of(cause) == "net" else {n.key[0] for n in cause.nodes}
+        mine = set(ends_of(cause)) if kind_of(cause) == "net" else {n.key[0] for n in cause.nodes}
         waiting = [r for r in cause.blocked if r not in mine] or list(cause.blocked)
         return max((self.snapshot.progress[r] for r in waiting if r in self.snapshot.progress), default=None)
 
@@ -292,17 +232,17 @@ class _Teller:
 
     def limit(self, cause: Cause) -> int:
         """Age from which it is reported, ns: a rank that does not come may be in a pause like those before."""
-        least = int(getattr(self.limits, _KINDS[_kind_of(cause)].limit))
+        least = int(getattr(self.limits, _KINDS[kind_of(cause)].limit))
         pause = round(self.limits.app_pauses * self.snapshot.pause_ns)
-        return max(least, pause) if _kind_of(cause) == "app" else least
+        return max(least, pause) if kind_of(cause) == "app" else least
 
     # ---- who and where ---------------------------------------------------------------
 
     def accused(self, cause: Cause) -> tuple[tuple[int, ...], bool]:
         """Return the ranks to blame, and whether it is one of them."""
-        kind, first = _kind_of(cause), cause.nodes[0].key[0]
+        kind, first = kind_of(cause), cause.nodes[0].key[0]
         if kind == "net":
-            touched = Counter(r for r in _ends(cause))
+            touched = Counter(r for r in ends_of(cause))
             moved = {r for r in touched if self._other_flow_moved(r, cause)}
             candidates = {r: n for r, n in touched.items() if r not in moved} or dict(touched)
             most = max(candidates.values())
@@ -314,10 +254,10 @@ class _Teller:
         if kind == "nvlink":
             ranks = self.snapshot.members.get(cause.nodes[0].key[0], ())
             return ranks, len(ranks) > 1
-        if kind in _OF_RANKS and len(cause.nodes) > 1:
+        if kind in OF_RANKS and len(cause.nodes) > 1:
             return tuple(sorted({n.key[0] for n in cause.nodes})), False
         if kind == "circle":
-            if _one_operation(cause):
+            if one_operation(cause):
                 # Nothing but halves that were not seen: any end of its flows may be the one.
                 ends = {r for n in cause.nodes if n.kind == "flow" for r in (flow_of(n).src, flow_of(n).dst)}
                 return tuple(sorted(ends)), True
@@ -393,7 +333,7 @@ class _Teller:
 
     def finding(self, cause: Cause, *, others: Sequence[Cause], blocked: int) -> Finding:
         """Compose one finding."""
-        kind = _KINDS[_kind_of(cause)]
+        kind = _KINDS[kind_of(cause)]
         ranks, one_of = self.accused(cause)
         op = self.operation(cause)
         flow = self.stuck_flow(cause)
@@ -402,7 +342,7 @@ class _Teller:
         victims = tuple(r for r in cause.blocked if r not in ranks)
         evidence = self._evidence(cause, ranks, op)
         category, status = kind.category, kind.status
-        if _kind_of(cause) == "circle" and _one_operation(cause):
+        if kind_of(cause) == "circle" and one_operation(cause):
             category = "unknown"  # one operation in a circle with itself: evidence is missing
         summary = kind.summary.format(
             who=self.who(ranks, one_of=one_of), op=self.op_words(op), why=why, flow=self._between(cause)
@@ -435,8 +375,8 @@ class _Teller:
     def _component(self, cause: Cause, category: str, ranks: tuple[int, ...]) -> Component:
         if category == "unknown":
             return "unknown"
-        whole_host = _kind_of(cause) in _OF_RANKS and len(cause.nodes) > 1 and len(ranks) > 1
-        return "host" if whole_host else _KINDS[_kind_of(cause)].component
+        whole_host = kind_of(cause) in OF_RANKS and len(cause.nodes) > 1 and len(ranks) > 1
+        return "host" if whole_host else _KINDS[kind_of(cause)].component
 
     def _between(self, cause: Cause) -> str:
         flows = [flow_of(n) for n in cause.nodes if n.kind == "net"]
@@ -448,7 +388,7 @@ class _Teller:
         return f"{words}{more} on channel{'s' if len(channels) > 1 else ''} {names}" if flows else ""
 
     def _blamed_flow(self, cause: Cause, flow: FlowKey | None, ranks: tuple[int, ...]) -> Flow | None:
-        if flow is None or _kind_of(cause) in ("app", "crash", "silent", "stopped", "nvlink", "circle"):
+        if flow is None or kind_of(cause) in ("app", "crash", "silent", "stopped", "nvlink", "circle"):
             return None
         sender = flow.src in ranks
         channels = {flow_of(n).channel for n in cause.nodes if n.kind == "net"}
@@ -477,7 +417,7 @@ class _Teller:
     def _certainty(
         self, cause: Cause, ranks: tuple[int, ...], *, one_of: bool, others: Sequence[Cause], blocked: int
     ) -> Certainty:
-        kind = _kind_of(cause)
+        kind = kind_of(cause)
         hosts = {self.hosts.get(r) for r in ranks} - {None}
         answers = any(
             self.hosts.get(r) in hosts and r not in ranks and r not in self.snapshot.silent for r in self.snapshot.heard
@@ -493,7 +433,7 @@ class _Teller:
                 blocked=len(cause.blocked),
                 all_blocked=blocked,
                 runner_up=max((len(o.blocked) for o in others), default=0),
-                flow=self.stuck_flow(cause) if last == "flow" or kind == "net" else None,
+                flow=self.stuck_flow(cause) if last == "flow" or kind in ("net", "circle") else None,
                 age_ns=self.age(cause),
                 limit_ns=0 if self.aborted(cause) else self.limit(cause),
                 host_answers=answers,
@@ -573,18 +513,21 @@ class _Teller:
     def _alternatives(self, cause: Cause, flow: FlowKey | None, others: Sequence[Cause]) -> tuple[Alternative, ...]:
         """Return what the same pattern on the sending side could also have meant, and why it did not."""
         found: list[Alternative] = []
-        kind = _kind_of(cause)
+        kind = kind_of(cause)
         last = cause.path[-1].src.kind if cause.path else ""
         if flow is not None and (kind == "net" or last == "flow"):
             found += excluded(self.snapshot, flow, kind)
         elif kind == "gpu":
             found.append(Alternative("absent", (cause.nodes[0].key[0],), "it has enqueued the operation"))
+        elif kind == "app":
+            why = "not excluded: without a stack of it, or its log, all of them are a rank that does not come"
+            found += [Alternative(c, (cause.nodes[0].key[0],), why) for c in _NOT_COMING]
         elif kind == "silent":
             ranks = tuple(n.key[0] for n in cause.nodes)
             found.append(Alternative("process_stopped", ranks, "not excluded: nothing says whether the process exists"))
         for other in others:
             ranks, _ = self.accused(other)
-            category = _KINDS[_kind_of(other)].category
+            category = _KINDS[kind_of(other)].category
             found.append(Alternative(category, ranks, f"{len(other.blocked)} ranks wait for it: a finding of its own"))
         return tuple(found)
 

@@ -6,7 +6,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from mycroft.analysis.attribution import Slowness
+import numpy as np
+
+from mycroft.analysis.attribution import Slowness, culprits
 from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_S, FlowLimits
 from mycroft.analysis.facts import Frames
 from mycroft.analysis.flow import Snapshot
@@ -55,7 +57,7 @@ def flow_evidence(store: Frames, limits: FlowLimits = FLOW_DEFAULTS, *, at: int 
         slow=(*intermittent_findings(store, limits, at=at), *slow),
         standing=standing_of(found),
         silence_ns=round(statistics.median(silences)) if silences else 0,
-        unknown=_unlearnt(found, limits),
+        unknown=(*_unlearnt(found, limits), *_all_slower(found, limits)),
     )
 
 
@@ -67,6 +69,24 @@ def _unlearnt(found: Slowness | None, limits: FlowLimits) -> tuple[Unknown, ...]
         return ()
     what = f"whether somebody is slower than usual: {seen} iterations were seen, {needed} are needed to learn from"
     return (Unknown(what, "a trace of more iterations, from before it became slow"),)
+
+
+def _all_slower(found: Slowness | None, limits: FlowLimits) -> tuple[Unknown, ...]:
+    """Say that iterations take longer than they did while nobody differs from the others."""
+    if found is None or culprits(found, found.last()):
+        return ()
+    lengths = np.diff(found.service.ends) / NS_PER_S
+    learnt = lengths[limits.warm : limits.warm + limits.learn]
+    recent = lengths[limits.warm + limits.learn :][-limits.effect_over_host :]
+    if len(recent) < limits.effect_over_host:
+        return ()
+    before, now = float(np.median(learnt)), float(np.median(recent))
+    # More than the scatter of single iterations, so that a few long ones do not count.
+    if now < limits.eff_host * before or np.percentile(recent, 25) < np.percentile(learnt, 75):
+        return ()
+    longer = f"{now:.2f} s, {now / before:.2f} times as long as before"
+    what = f"why all are slower: iterations take {longer}, and nobody stands out"
+    return (Unknown(what, "what changed for the whole job: data, code, settings; a baseline of the same job"),)
 
 
 def young(evidence: FlowEvidence) -> str:

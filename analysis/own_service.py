@@ -214,7 +214,8 @@ class _Builder:
         per_host = (
             seen.join(table, on="rank")
             .group_by("it", "host", "comm", "seq")
-            .agg(pl.col("g").median())
+            # The lower of two middle ones: a single slow GPU of two is not its host.
+            .agg(pl.col("g").quantile(0.5, "lower"))
             .group_by("it", "host")
             # Per operation: a lost row must not look like a faster host.
             .agg(g=pl.col("g").mean(), n=pl.len())
