@@ -48,7 +48,14 @@ Made by `mycroft score … --write docs/evaluation.md`; do not edit. [What the f
   Delays are seconds from the injection.
 * The baseline are the paper's Algorithms 1 and 2, plainly read (`analysis/paper_rules.py`), on the same jobs.
 
-Seeds for tuning: {tuning}. Seeds for evaluation: {evaluation}.
+Seeds for tuning: {tuning}. Seeds for evaluation: {evaluation}. What was run, with R a file that keeps the runs:
+
+    mycroft score --simulated T32 --seeds 900-919 --rules all --results R       # T512, M128 alike
+    mycroft score --simulated T32 --hours 8 --rules all --results R             # healthy jobs
+    mycroft score --simulated T32 --seeds 900 --variants all --results R        # made harder, other limits
+    mycroft score --testbed RUNS --make --faults all --times 10 --results R
+    mycroft score --testbed RUNS --make --faults none --times 30 --results R
+    mycroft score --results R --write docs/evaluation.md
 """
 
 
