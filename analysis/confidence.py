@@ -36,13 +36,13 @@ def _dump_only(case: Case, s: Suspicion) -> str | None:
     told = ("killed", "exception", "out_of_memory", "silent", "stopped", "exited")
     if not s.has("no_dump") or any(c.kind in told and c.strength != "weak" for c in s.claims):
         return None
-    lost = [r for r in s.ranks if r not in case.facts.dumps]
-    return f"{count_words(lost)} left no dump, and no log or exit code says why" if lost else None
+    lost = [r for r in s.ranks if r in case.facts.lost()]
+    return f"{count_words(lost)} left no whole dump, and no log or exit code says why" if lost else None
 
 
 def _others_missing(case: Case, s: Suspicion) -> str | None:
     """Somebody else without a dump may be missing from the same operation."""
-    lost = [r for r in s.missing if r not in s.ranks and r not in case.facts.dumps]
+    lost = [r for r in s.missing if r not in s.ranks and r in case.facts.lost()]
     lost = [r for r in lost if not ((p := case.places.get(r)) is not None and p.waits)]
     return f"{count_words(lost)} of the same group left no dump and may be missing too" if lost else None
 
@@ -109,7 +109,7 @@ def _beside_the_lost(case: Case, s: Suspicion) -> str | None:
 
 def _unread_lost(case: Case, s: Suspicion) -> str | None:
     """Ranks without a dump that could change who is named."""
-    lost = [r for r in case.facts.without_dump() if r not in s.ranks]
+    lost = [r for r in case.facts.lost() if r not in s.ranks]
     lost = [r for r in lost if r not in case.places and not case.is_victim(r)]
     if not lost or s.has("killed", "exception", "out_of_memory"):
         return None

@@ -54,10 +54,11 @@ FROM members
 ORDER BY comm_id, rank
 """
 DUMPS: Final = """
-SELECT rank, file_id, kind, version, backend, entries, first_record, last_record,
-       epoch_ns(first_ts) AS first_ns, epoch_ns(last_ts) AS last_ns, has_events, has_timing, only_active
-FROM rank_dumps
-ORDER BY rank, file_id
+SELECT d.rank, d.file_id, d.kind, d.version, d.backend, d.entries, d.first_record, d.last_record,
+       epoch_ns(d.first_ts) AS first_ns, epoch_ns(d.last_ts) AS last_ns, d.has_events, d.has_timing, d.only_active,
+       coalesce(f.problems LIKE '%cut short%', FALSE) AS cut
+FROM rank_dumps d LEFT JOIN files f USING (file_id)
+ORDER BY d.rank, d.file_id
 """
 STATUS: Final = """
 SELECT rank, comm_id AS comm, last_enqueued, last_started, last_completed, epoch_ns(ts) AS ts, file_id, line
@@ -152,7 +153,10 @@ class Dump:
     has_events: bool
     has_timing: bool
     only_active: bool
+    """It holds no history: only open operations, or not all that was written (`cut`)."""
     kind: str = "flight_recorder"
+    cut: bool = False
+    """The file ends early: what the rank did last is not in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +256,14 @@ class Facts:
     def path(self, file: int | None) -> str | None:
         """Return the name of a file of the evidence."""
         return None if file is None else self.files.get(file)
+
+    def cut_short(self) -> tuple[int, ...]:
+        """Return the ranks whose dump ends early: how far they came is not known."""
+        return tuple(sorted(r for r, dump in self.dumps.items() if dump.cut))
+
+    def lost(self) -> tuple[int, ...]:
+        """Return the ranks that left no dump, or one that is cut short."""
+        return tuple(sorted({*self.without_dump(), *self.cut_short()}))
 
     def without_dump(self) -> tuple[int, ...]:
         """Return the ranks of the job that left no dump, although others did."""
@@ -367,13 +379,18 @@ def _dumps(frame: pl.DataFrame) -> dict[int, Dump]:
             last_ns=row["last_ns"],
             has_events=row["has_events"] is not False,
             has_timing=bool(row["has_timing"]),
-            only_active=bool(row["only_active"]),
+            only_active=bool(row["only_active"]) or bool(row["cut"]),
+            cut=bool(row["cut"]),
             kind=row["kind"] or "flight_recorder",
         )
         old = dumps.get(dump.rank)
-        if old is None or (dump.last_ns or 0, dump.entries) > (old.last_ns or 0, old.entries):
+        if old is None or _reaches(dump) > _reaches(old):
             dumps[dump.rank] = dump
     return dumps
+
+
+def _reaches(dump: Dump) -> tuple[bool, int, int]:
+    return (not dump.cut, dump.last_ns or 0, dump.entries)
 
 
 def _lists_everybody(members: pl.DataFrame, world: int) -> bool:

@@ -65,6 +65,9 @@ class Matched:
     ran on between the two dumps.
     """
 
+    at_least: frozenset[tuple[int, int]] = frozenset()
+    """(comm, rank) whose `last` is only what is left of a dump that was cut short."""
+
     @cached_property
     def counts(self) -> pl.DataFrame:
         """One row per collective: how many issued it, got through it, when the first and last came."""
@@ -85,7 +88,9 @@ class Matched:
     def issued(self, comm: int, rank: int, seq: int) -> bool | None:
         """Say whether `rank` issued that collective; None: its evidence does not say."""
         last = self.last.get((comm, rank))
-        return None if last is None else last >= seq
+        if last is None or (last < seq and (comm, rank) in self.at_least):
+            return None
+        return last >= seq
 
 
 def match(facts: Facts) -> Matched:
@@ -100,7 +105,9 @@ def match(facts: Facts) -> Matched:
     last, first = _reach(facts, calls)
     calls, passed = _mark_failed(facts, calls, last)
     calls = _end_with_the_others(facts, calls, eventless)
-    return Matched(calls, pairs, _open_operations(calls, pairs), last, first, passed)
+    told = {key for key, status in facts.status.items() if status.last_enqueued is not None}
+    at_least = frozenset(k for k in last if k not in told and (d := facts.dumps.get(k[1])) is not None and d.cut)
+    return Matched(calls, pairs, _open_operations(calls, pairs), last, first, passed, at_least)
 
 
 def _close_batches(ops: pl.DataFrame) -> pl.DataFrame:

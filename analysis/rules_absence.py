@@ -159,7 +159,8 @@ def absent(case: Case, left: set[int]) -> Explained:
         node = main_meeting(case, sink)
         kind = sink.kind
         where = op_words(case, case.graph.meetings[node]) if node is not None else "an operation that others wait in"
-        verb = "did not enter" if kind == "absent" else "left no dump, and others wait for it in"
+        lacks = "left a dump that is cut short" if sink.ranks[0] in case.facts.dumps else "left no dump"
+        verb = "did not enter" if kind == "absent" else f"{lacks}, and others wait for it in"
         stages = _behind_it(case, sink.ranks[0], node)
         item = sink_suspicion(case, index, kind, f"rank {sink.ranks[0]} {verb} {where}", node, stages)
         if len(stages) > 1:
@@ -204,7 +205,7 @@ def _hidden(case: Case, ranks: Sequence[int]) -> tuple[int, ...]:
     blind = all(blind_to_pairs(case, [r]) and not has_reason(case, r) for r in ranks)
     if not victims and (not blind or without_pipeline(case.facts)):
         return ()
-    lost = [r for r in case.facts.without_dump() if r not in ranks and not case.is_victim(r)]
+    lost = [r for r in case.facts.lost() if r not in ranks and not case.is_victim(r)]
     lost = [r for r in lost if (place := case.places.get(r)) is None or not place.waits]
     pipelines = [pipeline_of(case.facts, r) for r in ranks]
     if not victims and all(pipelines):
@@ -224,7 +225,7 @@ def _behind_the_lost(case: Case, suspects: Mapping[int, int], hidden: tuple[int,
     node = main_meeting(case, case.graph.sinks[index])
     where = op_words(case, case.graph.meetings[node]) if node is not None else "an operation that others wait in"
     shown = gone or hidden
-    text = f"{count_words(shown)} left no dump; {count_words(echoes)} did not enter {where} and "
+    text = f"{count_words(shown)} left no whole dump; {count_words(echoes)} did not enter {where} and "
     text += "report that others stopped" if victims else "may wait in a send or receive, which this recorder drops"
     item = sink_suspicion(case, index, "no_dump", text, node, ranks)
     passed = ("absent", echoes, "it stands still without a reason of its own, and one that is gone explains it")
@@ -282,7 +283,7 @@ def _narrow(
         margin = case.limits.due_apart_steps * (step_period_ns(case.facts, case.matched) or 0)
         first = min(known.values())
         # Nothing shows how far a rank without a dump came.
-        undated = [i for i in suspects if i not in known and blamed[i] not in case.facts.dumps]
+        undated = [i for i in suspects if i not in known and blamed[i] in case.facts.lost()]
         kept = sorted([*undated, *(i for i in known if known[i] <= first + margin)])
         others = tuple(sorted(blamed[i] for i in suspects if i not in kept))
         if others:
@@ -310,7 +311,7 @@ def has_reason(case: Case, rank: int) -> bool:
 
 def _monitor_would_dump(case: Case, ranks: Iterable[int]) -> bool:
     """Say whether only these ranks lack a dump, on a recorder that dumps from a thread of its own."""
-    lost = set(case.facts.without_dump())
+    lost = set(case.facts.lost())
     others = [d for r, d in case.facts.dumps.items() if r not in lost]
     return len(others) > 2 and all(d.has_events for d in others) and lost <= set(ranks)
 

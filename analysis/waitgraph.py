@@ -36,7 +36,7 @@ class Edge(NamedTuple):
 
 NOT_ENTERED: Final = "not entered"
 HELD_UP: Final = "entered, held up before it"
-NO_DUMP: Final = "left no dump"
+NO_DUMP: Final = "left no whole dump"
 NOT_FINISHED: Final = "the others finished it"
 NOT_STARTED: Final = "its device has not started it"
 UNRECORDED: Final = "in a send or receive that is not recorded"
@@ -267,7 +267,8 @@ class _Builder:
             if (send if mine == src else recv) is None:
                 continue
             if theirs is None:
-                why = NOT_ENTERED if other in self.facts.dumps else NO_DUMP
+                dump = self.facts.dumps.get(other)
+                why = NOT_ENTERED if dump is not None and not dump.cut else NO_DUMP
                 self.edges[node].append(Edge(node, rank_node(other), why))
             elif self._older(other, theirs) is not None and not theirs.started:
                 self.edges[node].append(Edge(node, rank_node(other), HELD_UP))
@@ -276,8 +277,8 @@ class _Builder:
             here = tuple(r for r, found in ((src, send), (dst, recv)) if found is not None)
             enq = [o.enq for o in (send, recv) if o is not None and o.enq is not None]
             missing = tuple(r for r, found in ((src, send), (dst, recv)) if found is None)
-            known = tuple(r for r in missing if r in self.facts.dumps)
-            lost = tuple(r for r in missing if r not in self.facts.dumps)
+            known = tuple(r for r in missing if (d := self.facts.dumps.get(r)) is not None and not d.cut)
+            lost = tuple(r for r in missing if r not in known)
             self.meetings[node] = Meeting(
                 comm, item.seq, item.kind, here, known, (), lost, (), (), min(enq, default=None)
             )
@@ -317,7 +318,8 @@ class _Builder:
             return Sink("cycle", ranks, tuple(component), blamed, ops)
         feeding = tuple(sorted({e.src for e in back.get(first, ()) if e.src.kind in ("op", "pair")}))
         if first.kind == "rank":
-            dumped = ranks[0] in self.facts.dumps or any(key[1] == ranks[0] for key in self.matched.last)
+            dump = self.facts.dumps.get(ranks[0])
+            dumped = not dump.cut if dump is not None else any(key[1] == ranks[0] for key in self.matched.last)
             return Sink("absent" if dumped else "no_dump", ranks, (first,), blamed, feeding)
         if first.kind == "device":
             return Sink("device", ranks, (first,), blamed, feeding)

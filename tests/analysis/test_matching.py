@@ -131,3 +131,19 @@ def test_frames_are_sorted_whatever_the_order_of_rows(case_of: CaseOf) -> None:
     trace.rows["coll_ops"].reverse()
     calls = case_of(trace).matched.calls
     assert calls.select("comm", "seq", "rank").equals(calls.select("comm", "seq", "rank").sort(pl.all()))
+
+
+def test_a_dump_cut_short_does_not_say_what_was_not_issued(case_of: CaseOf) -> None:
+    trace = TraceBuilder(world=3)
+    group = trace.group("dp_0", [0, 1, 2], kind="dp")
+    for rank in range(3):
+        trace.call(rank, group, 1)
+    for rank in (0, 1):
+        trace.call(rank, group, 2, done=False)
+    whole = case_of(trace)
+    assert whole.matched.issued(group, 2, 2) is False
+    trace.problems[2] = "cut short: byte 461: BINUNICODE wants 69 bytes and 34 are left; 1 entries before that are kept"
+    cut = case_of(trace)
+    assert cut.matched.issued(group, 2, 1) is True
+    assert cut.matched.issued(group, 2, 2) is None
+    assert [(s.kind, s.ranks) for s in cut.graph.sinks] == [("no_dump", (2,))]

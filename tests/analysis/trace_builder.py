@@ -42,6 +42,8 @@ class TraceBuilder:
         self.dumps = set(range(world))
         self.first_record = 0
         self.only_active = False
+        self.problems: dict[int, str] = {}
+        """What the loader says of a rank's dump."""
 
     # ---- groups ------------------------------------------------------------------------------
 
@@ -209,6 +211,7 @@ class TraceBuilder:
             if (row["comm_id"], row["rank"]) not in declared:
                 declared.add((row["comm_id"], row["rank"]))
                 self.rows["members"].append({"comm_id": row["comm_id"], "rank": row["rank"], "source": "entries"})
+        self.rows["files"] = []
         self.rows["trace_meta"] = [{"key": "schema_version", "value": str(schema.SCHEMA_VERSION)}]
         self.rows["jobs"] = [{"job_id": 0, "world_size": self.world}]
         for rank in sorted(self.dumps):
@@ -232,7 +235,8 @@ class TraceBuilder:
             )
         files = {row["file_id"] for rows in self.rows.values() for row in rows if row.get("file_id") is not None}
         for file in sorted(files):
-            self.rows["files"].append({"file_id": file, "path": f"file-{file}", "loader": "flight_recorder"})
+            row = {"file_id": file, "path": f"file-{file}", "loader": "flight_recorder", "problems": None}
+            self.rows["files"].append({**row, "problems": self.problems.get(file)})
         for frames, stack in self._stacks.items():
             self.rows["stack_texts"].append({"stack_id": stack, "frames": list(frames)})
         for table in ("coll_ops", "members"):

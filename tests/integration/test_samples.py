@@ -8,7 +8,18 @@ from pathlib import Path
 import pytest
 
 from mycroft.analysis.verdict import Verdict
-from tests.sample_cases import FORMS, LESS, SampleCase, cases, draws, judge, score, without_dumps
+from tests.sample_cases import (
+    FORMS,
+    LESS,
+    SampleCase,
+    cases,
+    draws,
+    dump_rank,
+    judge,
+    score,
+    without,
+    without_dumps,
+)
 
 CASES = {case.name: case for case in cases()}
 GLOO = [name for name in CASES if "job.json" in CASES[name].files]
@@ -81,3 +92,17 @@ def test_lost_dumps_do_not_accuse_somebody_else(case: SampleCase, lost: int, tmp
     gone = next(draws(case, lost))
     found = score(case, without_dumps(case.files, gone), tmp_path)
     assert not found.wrong_confident, (sorted(gone), found)
+
+
+@pytest.mark.parametrize("share", [0.3, 0.8])
+def test_a_dump_cut_short_accuses_nobody_else(case: SampleCase, share: float, tmp_path: Path) -> None:
+    """What a rank did last is not in such a file: it is not what the rank did not do."""
+    for rank in {*case.truth["root_cause"]["ranks"][:1], case.ranks[1]}:
+        files = {
+            name: content[: int(len(content) * share)] if dump_rank(name) == rank else content
+            for name, content in without("fr_json")(case.files, RNG).items()
+        }
+        found = score(case, files, tmp_path)
+        assert not found.wrong_confident, (rank, found)
+        if found.truth == "healthy":
+            assert found.outcome == "abstained", found
