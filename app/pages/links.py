@@ -42,6 +42,10 @@ class TraceLinks:
         """Return the address of a host."""
         return self._to("host", host=host)
 
+    def timeline(self) -> str:
+        """Return the address of the timeline."""
+        return self._to("timeline")
+
     def stacks(self) -> str:
         """Return the address of the stack grid."""
         return self._to("stacks")
@@ -71,6 +75,11 @@ def traces() -> str:
 def compare(trace: str) -> str:
     """Return the address of a comparison with a trace, whose other side is to be chosen."""
     return build(Address("compare", {}, {"a": trace}))
+
+
+def live() -> str:
+    """Return the address of the jobs that are watched."""
+    return path_of("live")
 
 
 def job(job_id: str) -> str:

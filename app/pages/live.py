@@ -33,11 +33,6 @@ def _state() -> LiveState:
     return held
 
 
-def live_href() -> str:
-    """Return the address of the list of jobs."""
-    return urls.path_of("live")
-
-
 def job_href(job: str) -> str:
     """Return the address of a watched job."""
     return urls.path_of("live_job", job=job)
@@ -215,7 +210,7 @@ def job_layout(ctx: PageContext, job: str) -> Component:
         html.H1(words.shorten(found.title, 120)),
         html.Div(job_body(state, job), id="live-job-body", className="stack"),
         dcc.Interval(id="live-job-tick", interval=POLL_MS),
-        crumbs=[("Traces", links.traces()), ("Live", live_href()), (words.shorten(found.title, 60), None)],
+        crumbs=[("Traces", links.traces()), ("Live", links.live()), (words.shorten(found.title, 60), None)],
     )
 
 
@@ -335,7 +330,7 @@ def incident_layout(ctx: PageContext, job: str, incident: str) -> Component:
         dcc.Interval(id="live-incident-tick", interval=POLL_MS),
         crumbs=[
             ("Traces", links.traces()),
-            ("Live", live_href()),
+            ("Live", links.live()),
             (words.shorten(found.job, 40), job_href(found.job)),
             ("Incident", None),
         ],

@@ -193,17 +193,19 @@ def main() -> int:
 
 def row(name: str, found: dict[str, Any]) -> str:
     incidents = found["incidents"]
+    healthy = found["truth"]["fault"] == "none"
     first = next((i for i in incidents if i.ranks or i.hosts), incidents[0] if incidents else None)
     cpu = f"{found['cpu']['agents']:.1f}, {found['cpu']['watch']:.1f}"
     if first is None:
-        return f"| `{name}` | none | {len(found['alerts'])} alerts | | abstained | | {cpu} |"
+        verdict = "right: no alert" if healthy else "not found"
+        return f"| `{name}` | none | none | | {verdict} | | {cpu} |"
     opened = first.opened - found["injected"] if found["injected"] else 0.0
     alert = next((at for at, body in found["alerts"] if body["incident"] == first.incident), None)
     after = f"{alert - found['injected']:.1f} s" if alert is not None and found["injected"] else "none"
     who = f"ranks {list(first.ranks)}" if first.ranks else f"hosts {list(first.hosts)}"
     more = f" (+{len(incidents) - 1} incidents)" if len(incidents) > 1 else ""
     files = len(found["evidence"][first.incident])
-    verdict = judged(found["truth"], first)
+    verdict = "false alarm" if healthy else judged(found["truth"], first)
     return (
         f"| `{name}` | {opened:.1f} s | {after} | {first.category}, {who}, {first.confidence}{more} | {verdict} "
         f"| {first.revisions}, {files} files | {cpu} |"
