@@ -13,6 +13,7 @@ import polars as pl
 
 from mycroft.analysis.claims import Claim, Ref, Suspicion
 from mycroft.analysis.machine import Machine
+from mycroft.analysis.series import Period, period
 
 # An operation counts as spread when its longest time is this many times its shortest, ...
 SPREAD: Final = 2.0
@@ -24,6 +25,8 @@ LEAST_OPS: Final = 5
 # Operations as slow as this against the same operation earlier are slow.
 SLOWER: Final = 1.8
 _WITHIN: Final = 1.5
+# So many communicators of one size are needed to know which of them is slow.
+LEAST_TWINS: Final = 4
 
 
 def spread(machine: Machine) -> pl.DataFrame:
@@ -70,6 +73,8 @@ def suspicions(machine: Machine) -> list[Suspicion]:
         for item in (late, slow):
             if item is not None:
                 found.append(item)
+    if not found:
+        found = _slower_twins(machine, table)
     found.sort(key=lambda pair: -pair[0])
     return [s for _lost, s in found[:4]]
 
@@ -97,8 +102,13 @@ def _late(machine: Machine, comm: int, ops: pl.DataFrame) -> tuple[float, Suspic
     start = _change(wide["spread"])
     recent = wide.slice(start)
     hits = recent.filter(pl.col("spread"))
+    again: Period | None = None
     if hits.height < LEAST_OPS or hits.height < 0.5 * recent.height:
-        return None
+        # Few at a time, but again and again at the same distance: a collector, a checkpoint, a log.
+        again = period(wide["spread"].to_list())
+        hits = wide.filter(pl.col("spread"))
+        if again is None or hits.height < LEAST_OPS:
+            return None
     votes = hits.group_by("last").len().sort("len", "last", descending=[True, False])
     rank, count = int(votes["last"][0]), int(votes["len"][0])
     if count < SAME_SHARE * hits.height:
@@ -117,6 +127,8 @@ def _late(machine: Machine, comm: int, ops: pl.DataFrame) -> tuple[float, Suspic
         f"the others spend {other:.1f} ms waiting for it; the network is not slow, for the last to come is through "
         "at once"
     )
+    if again is not None:
+        text += f"; this comes back every {again.every} operations ({again.hits} times)"
     refs = (Ref(text, first["file"], first["line"], "events", (("kind", "op_perf"),), "profiler"),)
     claims = [Claim("profiler", "late", (rank,), "strong", text, refs)]
     doubts: list[tuple[str, str]] = []
@@ -174,3 +186,43 @@ def _slow(machine: Machine, comm: int, ops: pl.DataFrame) -> tuple[float, Suspic
         if best is None or lost > best[0]:
             best = (lost, suspicion)
     return best
+
+
+def _slower_twins(machine: Machine, table: pl.DataFrame) -> list[tuple[float, Suspicion]]:
+    """A communicator that takes longer than others of its size for the same operation, all members alike."""
+    each = table.group_by("comm", "op", "bytes", "ranks", maintain_order=True).agg(
+        pl.col("low").median(),
+        pl.col("high").median(),
+        pl.len().alias("ops"),
+        pl.col("seq").first(),
+        pl.col("file").first(),
+        pl.col("line").first(),
+    )
+    found: list[tuple[float, Suspicion]] = []
+    for (op, _size, ranks), twins in each.group_by(["op", "bytes", "ranks"], maintain_order=True):
+        slow = twins.filter(
+            (pl.col("low") >= SLOWER * pl.col("low").median())
+            & (pl.col("high") <= _WITHIN * pl.col("low"))
+            & (pl.col("ops") >= LEAST_OPS)
+        )
+        if twins.height < LEAST_TWINS or slow.height != 1:
+            continue
+        row = slow.row(0, named=True)
+        usual = _median(twins["low"])
+        members = tuple(sorted(machine.perf.filter(pl.col("comm") == row["comm"])["rank"].unique().to_list()))
+        text = (
+            f"{op} takes {row['low']:.1f} ms on all {ranks} members of this group alike, and {usual:.1f} ms on "
+            f"{twins.height - 1} other groups of its size: the transfer is slow"
+        )
+        refs = (Ref(text, row["file"], row["line"], "events", (("kind", "op_perf"),), "profiler"),)
+        item = Suspicion(
+            rule="",
+            ranks=(),
+            claims=(Claim("profiler", "slow_transfer", members, "strong", text, refs),),
+            comm=int(row["comm"]),
+            seq=int(row["seq"]),
+            op=str(op),
+            waiting=members,
+        )
+        found.append(((row["low"] - usual) * row["ops"], item))
+    return found

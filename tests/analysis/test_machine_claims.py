@@ -283,6 +283,29 @@ def test_steady_times_are_no_finding(tmp_path: Path) -> None:
     assert not verdict_of(tmp_path, steady).findings
 
 
+def test_lateness_that_comes_back_at_a_distance(tmp_path: Path) -> None:
+    files = make.inspector(4, 120, lambda rank, sn: 2000 if sn % 20 != 19 or rank == 2 else 60_000)
+    verdict = verdict_of(tmp_path, files)
+    assert named(verdict)[2] == (2,)
+    assert "every 20 operations" in verdict.findings[0].why
+
+
+def test_a_group_that_is_slower_than_its_twins(tmp_path: Path) -> None:
+    files: dict[str, str] = {}
+    for group in range(5):
+        time_us = 9000 if group == 3 else 2000
+        for name, text in make.inspector(2, 12, lambda _rank, _sn, us=time_us: us).items():
+            moved = (
+                text.replace("0xab12", f"0xab1{group}")
+                .replace('"n0"', f'"n{group}"')
+                .replace('"pid": 100', f'"pid": 1{group}0')
+            )
+            files[f"g{group}/{name.replace('n0', f'n{group}')}"] = moved
+    verdict = verdict_of(tmp_path, files)
+    assert named(verdict)[0] == "slow_group"
+    assert "4 other groups of its size" in verdict.findings[0].why
+
+
 def test_lateness_that_changes_hands_is_nobody_s(tmp_path: Path) -> None:
     turns = make.inspector(8, 40, lambda r, n: 5_000 if r == n % 8 else 55_000)
     for finding in verdict_of(tmp_path, turns).findings:
