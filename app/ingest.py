@@ -200,6 +200,18 @@ def _split(store: Store, folder: Path, digest: str) -> tuple[str, tuple[Draft, .
     return first, tuple(drafts)
 
 
+def add_timeline(path: Path, stages: Stages) -> None:
+    """Add what the timeline is drawn from to a trace before it is published. Without it all else still works."""
+    from mycroft.loaders import pyramid
+
+    stages.progress("pyramid", 0, None, "ranks")
+    try:
+        pyramid.build(path, tell=lambda done, total: stages.progress("pyramid", done, total, "bands"))
+    except Exception as error:
+        LOG.exception("timeline of %s", path)
+        stages.problem(f"the timeline could not be made ({type(error).__name__}: {error}); all other pages work")
+
+
 def room_in(folder: Path) -> Limits:
     """Return the limits of unpacking, with no more bytes than `folder` has room for beside a reserve."""
     default = Limits()
@@ -309,7 +321,9 @@ def ingest(sources: Sequence[str | Path | NamedFile], data_dir: Path, *, title: 
     """
     clear_stale(data_dir)
     with work_dir(data_dir) as folder:
-        published = publish(prepare(sources, folder, stages), data_dir, title=title, truth=truth_of(sources))
+        draft = prepare(sources, folder, stages)
+        add_timeline(draft.path, stages)
+        published = publish(draft, data_dir, title=title, truth=truth_of(sources))
     stages.end()
     return published
 

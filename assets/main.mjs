@@ -10,6 +10,7 @@ import { startForms } from "./modules/forms.mjs";
 import { startNavigation } from "./modules/navigation.mjs";
 import { startPalette } from "./modules/palette.mjs";
 import { startTargets } from "./modules/targets.mjs";
+import { startTimelines } from "./modules/timeline/timeline_view.mjs";
 import { startUploads } from "./modules/upload_view.mjs";
 import { startViewKeys } from "./modules/view_keys.mjs";
 
@@ -23,5 +24,6 @@ startDialogs();
 startForms();
 startPalette();
 startTargets();
+startTimelines();
 startUploads();
 startViewKeys();

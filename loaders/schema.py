@@ -594,6 +594,44 @@ DIAGNOSES = Table(
     ),
 )
 
+_TIMELINE_COLUMNS: Final = (
+    _k("from_ns", "BIGINT", "start_ns, or when the median of the members had arrived where this rank came later"),
+    _k("start_ns", "BIGINT", "arrival, ns after the start of the timeline; not entered: arrival of the median"),
+    _k("end_ns", "BIGINT", "end, ns after the start of the timeline; open or not entered: the end of the timeline"),
+    _k("rank", "UINTEGER", "global rank"),
+    _k("y", "UINTEGER", "position of the rank among all ranks, from 0"),
+    _k("comm_id", "UINTEGER", "communicator"),
+    _c("op_seq", "UBIGINT", "number of the operation, as in coll_ops"),
+    _k("kind", "UTINYINT", "position of the kind in the list of coll_ops.op_kind"),
+    _k("state", "UTINYINT", "1 completed, 2 open, 3 aborted, 4 not entered although others have"),
+    _c("late_ns", "BIGINT", "arrival after the median of the members, ns"),
+    _c("wait_ns", "BIGINT", "time inside beyond the fastest member, ns; open: time so far"),
+)
+TIMELINE_ROWS = Table(
+    "timeline_rows",
+    "Operations in the order of time, made when a trace is published: what the timeline shows when zoomed in.",
+    _TIMELINE_COLUMNS,
+    ("from_ns", "rank"),
+)
+TIMELINE_LONG = Table(
+    "timeline_long",
+    "The few operations that last longer than a window of timeline_rows has to look back for.",
+    _TIMELINE_COLUMNS,
+    ("from_ns", "rank"),
+)
+TIMELINE_TILES = Table(
+    "timeline_tiles",
+    "The timeline zoomed out: 256 ranks by 256 bins of one byte, gzip. A tile that is not here is empty.",
+    (
+        _k("metric", "VARCHAR", "late, wait, state or busy"),
+        _k("level", "UTINYINT", "0 is the coarsest; bins of the next are four times shorter"),
+        _k("y", "UINTEGER", "band of 256 ranks"),
+        _k("x", "UINTEGER", "number of the tile in time"),
+        _k("cells", "BLOB", "the worst of each cell; 0 nothing, 1-254 the scale, 255 above it"),
+    ),
+    ("metric", "level", "y", "x"),
+)
+
 TABLES: Final[tuple[Table, ...]] = (
     TRACE_META,
     JOBS,
@@ -619,6 +657,9 @@ TABLES: Final[tuple[Table, ...]] = (
     TRIGGERS,
     INCIDENTS,
     DIAGNOSES,
+    TIMELINE_ROWS,
+    TIMELINE_LONG,
+    TIMELINE_TILES,
 )
 BY_NAME: Final = {table.name: table for table in TABLES}
 

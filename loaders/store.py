@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -374,6 +374,25 @@ class StoreWriter:
         """Return a setting of the engine as it is now."""
         row = self._connection.execute("SELECT current_setting(?)", [name]).fetchone()
         return row[0] if row else None
+
+    def run(self, sql: str, params: Mapping[str, object] | None = None) -> None:
+        """Change what has been written: for tables that are made from others, by `loaders.pyramid` alone.
+
+        Raises:
+            StoreError: the engine refuses it.
+        """
+        try:
+            self._connection.execute(sql, dict(params) if params else None)
+        except duckdb.Error as error:
+            raise StoreError(f"{self.path}: {_one_line(error)}") from error
+
+    def frame(self, sql: str, params: Mapping[str, object] | None = None) -> pl.DataFrame:
+        """Answer a query over what has been written so far; see `Store.frame`."""
+        try:
+            relation = self._connection.sql(sql, params=dict(params) if params else None)
+            return _frame(relation.to_arrow_table())
+        except duckdb.Error as error:
+            raise StoreError(f"{self.path}: {_one_line(error)}") from error
 
     def append(self, table: str, frame: pl.DataFrame) -> None:
         """Append rows in the order given; columns that the frame lacks become NULL."""

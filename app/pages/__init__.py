@@ -15,6 +15,7 @@ from mycroft.app.pages import (
     rank,
     sql,
     stacks,
+    timeline,
     traces,
 )
 from mycroft.app.pages.page import Page, PageContext
@@ -24,6 +25,7 @@ PAGES: tuple[Page, ...] = (
     job.PAGE,
     overview.PAGE,
     diagnosis.PAGE,
+    timeline.PAGE,
     op.PAGE,
     rank.PAGE,
     comm.PAGE,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from dash import html
 from dash.development.base_component import Component
 
@@ -11,6 +13,7 @@ from mycroft.app.pages import diagnosis_view, injected_panel, notes_panel, ranks
 from mycroft.app.pages.flow_panel import flow_panel
 from mycroft.app.pages.page import Page, PageContext
 from mycroft.app.pages.panel import Child, empty, figure, link, panel
+from mycroft.app.pages.timeline_panel import timeline_panel
 from mycroft.app.pages.trace_page import TracePage, open_trace
 from mycroft.app.pages.verdict_band import Context, Finding, RankFacts
 from mycroft.app.reads import flows, operations, ranks, verdicts
@@ -79,6 +82,16 @@ def _flow_panel(page: TracePage, finding: Finding | None) -> Child:
     return flow_panel(page.reader, comm, seq, links=page.links)
 
 
+def _since_ns(finding: Finding) -> int | None:
+    """Return when a finding began, ns since the epoch; None where the verdict does not say."""
+    try:
+        moment = datetime.fromisoformat(finding.get("since") or "")
+    except ValueError:
+        return None
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return int(aware.timestamp() * 1_000_000) * 1000
+
+
 def layout(ctx: PageContext, trace: str, incident: str) -> Component:
     """Return the diagnosis: the finding of that id, or the answer of a trace without findings."""
     page = open_trace(ctx, trace)
@@ -109,6 +122,7 @@ def layout(ctx: PageContext, trace: str, incident: str) -> Component:
         context_of(page, rows),
         lateness=_lateness_panel(page, finding, rows),
         flow=_flow_panel(page, finding),
+        timeline=timeline_panel(page.reader, page.links, around_ns=_since_ns(finding)) if finding else None,
         ranks_grid=ranks_grid.ranks_panel(rows, finding, page.links, title="Ranks by blame" if finding else "Ranks"),
         injected=_injected_panel(page, finding),
     )

@@ -198,12 +198,13 @@ def view(
     lateness: Child = None,
     injected: Child = None,
     flow: Child = None,
+    timeline: Child = None,
 ) -> list[Child]:
     """Return the content of the page; `finding` None: the verdict has none, and the page says so in full.
 
-    `ranks_grid` is the table of ranks, `lateness` the picture of who comes late and `flow` that of the chunks of the
-    stalled operation, made by the caller from the rows of the trace. `injected` is the truth of a job that was broken
-    on purpose.
+    `ranks_grid` is the table of ranks, `lateness` the picture of who comes late, `flow` that of the chunks of the
+    stalled operation and `timeline` what was before and after, made by the caller from the rows of the trace.
+    `injected` is the truth of a job that was broken on purpose.
     """
     if finding is None:
         band = (
@@ -217,6 +218,7 @@ def view(
         finding_band(finding, context, weakened=remarks(verdict)),
         injected,
         flow,
+        timeline,
         chain_panel(finding, context),
         groups_panel(finding, context),
         lateness,

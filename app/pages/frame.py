@@ -14,6 +14,7 @@ from mycroft.app.pages.panel import Child, attributes, link, tag
 TABS: Final = (
     ("overview", "Overview"),
     ("diagnosis", "Diagnosis"),
+    ("timeline", "Timeline"),
     ("stacks", "Stacks"),
     ("links", "Links"),
     ("files", "Evidence"),
@@ -108,6 +109,7 @@ def _tabs(trace: TraceLinks, active: str, incident: str, left_out: Collection[st
     hrefs = {
         "overview": trace.overview(),
         "diagnosis": trace.incident(incident),
+        "timeline": trace.timeline(),
         "stacks": trace.stacks(),
         "links": trace.links(),
         "files": trace.files(),

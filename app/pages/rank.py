@@ -16,6 +16,7 @@ from mycroft.app.pages.grid import Col, grid
 from mycroft.app.pages.page import Page, PageContext
 from mycroft.app.pages.panel import Child, attributes, details, empty, facts, link, panel, tag, unknown
 from mycroft.app.pages.stack_view import frames_list
+from mycroft.app.pages.timeline_panel import timeline_panel
 from mycroft.app.pages.trace_page import TracePage, open_trace
 from mycroft.app.reads import evidence, ranks
 from mycroft.app.reads.ranks import RankRow
@@ -271,6 +272,7 @@ def layout(ctx: PageContext, trace: str, rank: int) -> Component:
             className="columns columns--narrow-left",
         ),
         html.Div([_stack_panel(page, rank), _log_panel(page, rank)], className="columns"),
+        timeline_panel(page.reader, page.links, height=200, title="Timeline of all ranks, this one marked", rank=rank),
         _lateness_panel(page, rank),
         panel("Operations, newest first", operations_table, note=note, class_name="panel--flush"),
         crumbs=[(f"rank {rank}", None)],

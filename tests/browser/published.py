@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 from mycroft.app import similar
+from mycroft.loaders import pyramid
 from mycroft.loaders.catalogue import Catalogue
 from tests.app import flow_trace, page_trace
 
@@ -27,6 +28,7 @@ def publish_flows(data_dir: Path) -> None:
             with tempfile.TemporaryDirectory(dir=data_dir) as folder:
                 file = Path(folder) / "trace.duckdb"
                 flow_trace.write(file, flow_trace.rows(shape))
+                pyramid.build(file)
                 summary = {
                     "status": "hang",
                     "summary": f"a {shape} whose chunks stand",

@@ -36,9 +36,10 @@ PAGES = (
     ("file", "/t/hang-root-cause/files/5#L1201"),
     ("sql", "/t/hang-root-cause/sql"),
     ("diagnosis", "/t/flow-ring/d/f1"),
+    ("timeline", "/t/flow-ring/timeline"),
+    ("timeline", "/t/hang-root-cause/timeline"),
     ("op", "/t/flow-tree/op/dp-0a/7"),
     ("op", "/t/flow-pairs/op/dp-0a/7"),
-    ("compare", "/compare?a=hang-root-cause&b=slow-rank&ta=0-20s"),
     ("compare", "/compare?a=hang-root-cause&b=slow-rank&ta=0-20s"),
     ("message", "/t/no-such-trace"),
 )
