@@ -124,11 +124,11 @@ class Incidents:
 
     def revise(self, incident: Incident, finding: Mapping[str, Any], why: str) -> Incident:
         """Change an open incident because of evidence that was brought for it."""
-        changed = self._revise(incident, finding, why)
+        changed = self._revise(incident, finding, why, brought=True)
         self._open[incident.incident].brought = True
         return changed
 
-    def _revise(self, incident: Incident, finding: Mapping[str, Any], why: str) -> Incident:
+    def _revise(self, incident: Incident, finding: Mapping[str, Any], why: str, *, brought: bool = False) -> Incident:
         now = self.clock()
         seen = self._open.setdefault(incident.incident, _Seen(now, agreed=now))
         if essence(incident.finding) == essence(finding):
@@ -139,8 +139,9 @@ class Incidents:
         gain = _WORDS.index(finding["confidence"]) - _WORDS.index(incident.finding["confidence"])
         if gain < 0 and incident.category != "unknown":
             return incident
-        # What is no surer must outlive what was said: else two rules that differ would take turns.
-        if gain <= 0 and now - seen.agreed < AGREE_S and incident.category != "unknown":
+        # What is no surer must outlive what was said: else two rules that differ would take turns. Not so what agents
+        # brought: the looks that agree with the old verdict do not have it.
+        if gain <= 0 and not brought and now - seen.agreed < AGREE_S and incident.category != "unknown":
             return incident
         if seen.revisions >= _REVISED_AT_MOST:
             return incident

@@ -190,7 +190,8 @@ def test_brought_evidence_is_not_taken_back_by_a_look_without_it(
     incidents = make()
     incidents.take([finding("absent", confidence="high")], judged=False, why="")
     incident = told[0][1]
-    clock.now += AGREE_S + 1
+    clock.now += 3
+    incidents.take([finding("absent", confidence="high")], judged=False, why="")
     incidents.revise(incident, finding("dataloader", confidence="high"), "5 files of evidence arrived")
     for _ in range(10):
         clock.now += AGREE_S
