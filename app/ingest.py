@@ -445,6 +445,7 @@ class Worker:
         try:
             sources = uploaded(job.sources)
             draft = prepare(sources, folder, stages)
+            add_timeline(draft.path, stages)
             with self._ending:
                 published = publish(draft, self._config.data_dir, title=job.title, truth=truth_of(sources))
                 stages.end()
