@@ -147,7 +147,7 @@ class Band:
     @property
     def off(self) -> bool:
         """Whether the band fails: enough reports, and further from its hit rate than allowed."""
-        return self.reports >= CALIBRATION_LEAST and abs(self.certainty - self.hit_rate) > CALIBRATION_OFF
+        return self.reports >= CALIBRATION_LEAST and abs(self.certainty - self.hit_rate) > CALIBRATION_OFF + 1e-9
 
 
 def component_of(finding: Finding) -> str:
