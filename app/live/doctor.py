@@ -155,7 +155,7 @@ def py_spy() -> Check:
 
     program = find()
     if program is None:
-        return Check("py-spy", "missing", "not installed", "pip install py-spy beside the agent")
+        return Check("py-spy", "missing", "not installed", "pip install 'mycroft-trace[agent]'")
     child = subprocess.Popen(
         ["sleep", "30"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
