@@ -14,10 +14,10 @@ from typing import Any, Final
 from mycroft.app import words
 from mycroft.app.figures import svg
 
-BOX_WIDTH: Final = 200
+BOX_WIDTH: Final = 176
 BOX_HEIGHT: Final = 58
-RANK_WIDTH: Final = 116
-GAP_X: Final = 120
+RANK_WIDTH: Final = 108
+GAP_X: Final = 86
 GAP_Y: Final = 22
 TOP: Final = 8
 NODES_MAX: Final = 40
@@ -144,7 +144,7 @@ def group_graph_svg(
                 edges.append(_edge(places[key], places[target], through, to_culprit, record_href))
         box = _rank_box(node.rank, places[key], guilty, sure, hosts, rank_href) if node.rank is not None else None
         boxes.append(box or _operation_box(node, places[key], op_href))
-    width = max(x for x, _ in places.values()) + BOX_WIDTH + 2
+    width = max(x + (BOX_WIDTH if nodes[key].rank is None else RANK_WIDTH) for key, (x, _) in places.items()) + 2
     height = TOP + max(rows.values()) * (BOX_HEIGHT + GAP_Y) + 6
     count = words.plural(sum(node.rank is None for node in nodes.values()), "operation")
     label = f"{count} that wait for each other, and for {words.named_ranks(culprits)}"

@@ -39,6 +39,7 @@ def history_figure(
             # The one that the page is of stands out by size and form; no hue accuses it.
             marker={
                 "color": NEUTRAL,
+                "opacity": 1,
                 "size": [13 if here else 5 for here in is_marked],
                 "symbol": ["diamond-open" if here else "circle" for here in is_marked],
                 "line": {"width": [2.5 if here else 0 for here in is_marked]},
