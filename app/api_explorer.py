@@ -61,6 +61,7 @@ def _find_routes(root: Blueprint) -> None:
             query=text[: find.CHARS_MAX],
             hits=[{"kind": hit.kind, "title": hit.title, "detail": hit.detail, "href": hit.href} for hit in found.hits],
             more=list(found.more),
+            limits=list(found.limits),
             of_a_kind=find.OF_A_KIND,
         )
 

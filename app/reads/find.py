@@ -17,11 +17,14 @@ from mycroft.app.pages.links import TraceLinks
 from mycroft.app.queries import TraceReader
 from mycroft.app.reads.extent import extent_of
 from mycroft.app.urls import Address, build
+from mycroft.loaders.store import Store
 
 CHARS_MAX: Final = 200
 OF_A_KIND: Final = 8
 """Places of each kind that are answered; what is more is said."""
 LINE_CHARS: Final = 160
+LINES_SEARCHED: Final = 2_000_000
+"""Lines of logs that are searched, in the order of the files: about a second's work."""
 WINDOW_NS: Final = 5_000_000_000
 """Half the width of the window that a time opens on the timeline, ns."""
 
@@ -105,13 +108,14 @@ LIMIT ?
 _LINES: Final = """
 SELECT e.file_id::BIGINT AS file_id, f.path, e.line::BIGINT AS line, e.rank::BIGINT AS rank, e.text,
     e.level::VARCHAR AS level
-FROM events e
+FROM (SELECT file_id, line, rank, text, level, kind FROM events LIMIT ?1) e
 JOIN files f USING (file_id)
-WHERE contains(lower(e.text), ?) AND e.line IS NOT NULL
+WHERE contains(lower(e.text), ?2) AND e.line IS NOT NULL
 QUALIFY row_number() OVER (PARTITION BY e.file_id, e.line ORDER BY e.kind) = 1
 ORDER BY e.level DESC NULLS LAST, e.file_id, e.line
-LIMIT ?
+LIMIT ?3
 """
+_LINES_COUNT: Final = "SELECT count(*) FROM events"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,24 +130,31 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The places that words may mean; `more` names the kinds of which there are more than are answered."""
+    """The places that words may mean.
+
+    `more` names the kinds of which there are more than are answered; `limits` says what was not searched at all.
+    """
 
     hits: tuple[Hit, ...]
     more: tuple[str, ...]
+    limits: tuple[str, ...] = ()
 
 
 class _Search:
     """One search: gathers the places of each kind, and which kinds had more."""
 
-    def __init__(self, reader: TraceReader, links: TraceLinks) -> None:
+    def __init__(self, reader: TraceReader, store: Store, links: TraceLinks) -> None:
         self.reader = reader
+        # Words are typed once and by one: their answers would push from the cache what all look at.
+        self.store = store
         self.links = links
         self.hits: list[Hit] = []
         self.more: list[str] = []
+        self.limits: list[str] = []
 
     def rows(self, kind: str, sql: str, *params: Any) -> list[dict[str, Any]]:
         """Return up to `OF_A_KIND` rows; that there are more is kept."""
-        found = self.reader.frame(sql, [*params, OF_A_KIND + 1]).to_dicts()
+        found = self.store.frame(sql, [*params, OF_A_KIND + 1]).to_dicts()
         if len(found) > OF_A_KIND:
             self.more.append(kind)
         return found[:OF_A_KIND]
@@ -167,20 +178,21 @@ def find(
     wanted = text.strip()[:CHARS_MAX]
     if not wanted:
         return Found((), ())
-    search = _Search(reader, links)
-    _incidents(search, wanted, verdict)
-    _times(search, wanted, has_timeline)
-    number = _RANK.fullmatch(wanted)
-    if number:
-        _ranks(search, str(int(number[1])))
-        _operations(search, int(number[1]), None)
-    else:
-        _operation_of_group(search, wanted)
-        _groups(search, wanted)
-    _hosts(search, wanted.lower())
-    _files(search, wanted.lower())
-    _lines(search, wanted.lower())
-    return Found(tuple(dict.fromkeys(search.hits)), tuple(dict.fromkeys(search.more)))
+    with reader.store() as store:
+        search = _Search(reader, store, links)
+        _incidents(search, wanted, verdict)
+        _times(search, wanted, has_timeline)
+        number = _RANK.fullmatch(wanted)
+        if number:
+            _ranks(search, str(int(number[1])))
+            _operations(search, int(number[1]), None)
+        else:
+            _operation_of_group(search, wanted)
+            _groups(search, wanted)
+        _hosts(search, wanted.lower())
+        _files(search, wanted.lower())
+        _lines(search, wanted.lower())
+    return Found(tuple(dict.fromkeys(search.hits)), tuple(dict.fromkeys(search.more)), tuple(search.limits))
 
 
 def _incidents(search: _Search, wanted: str, verdict: Mapping[str, Any] | None) -> None:
@@ -206,7 +218,7 @@ def _operation_of_group(search: _Search, wanted: str) -> None:
     parts = _WORD.findall(wanted)
     if len(parts) < 2 or not parts[-1].isascii() or not parts[-1].isdigit():
         return
-    groups = search.reader.frame(_GROUPS, [_plain(" ".join(parts[:-1])), 1000]).to_dicts()
+    groups = search.store.frame(_GROUPS, [_plain(" ".join(parts[:-1])), 1000]).to_dicts()
     exact = [row["comm_id"] for row in groups if row["is_exact"]]
     found = exact or [row["comm_id"] for row in groups]
     if found:
@@ -239,7 +251,9 @@ def _files(search: _Search, wanted: str) -> None:
 def _lines(search: _Search, wanted: str) -> None:
     if len(wanted) < 3:
         return
-    for row in search.rows("Log line", _LINES, wanted):
+    if search.store.frame(_LINES_COUNT).item() > LINES_SEARCHED:
+        search.limits.append(f"only the first {LINES_SEARCHED:,} lines of logs were searched")
+    for row in search.rows("Log line", _LINES, LINES_SEARCHED, wanted):
         at = max(0, row["text"].lower().find(wanted) - 40)
         shown = (
             ("…" if at else "")
@@ -291,6 +305,6 @@ def _times(search: _Search, wanted: str, has_timeline: bool) -> None:
             view["g"] = search.links.generation
         href = build(Address("timeline", {"trace": search.links.trace}, view))
         search.add("Time", shown, f"the timeline around it{outside}", href)
-    for row in search.reader.frame(_NEAREST, [at_ns]).to_dicts():
+    for row in search.store.frame(_NEAREST, [at_ns]).to_dicts():
         detail = f"{row['key']}, last before that time, rank {row['rank']} at {words.time_of(row['at_ns'])}{outside}"
         search.add("Operation", f"{row['shown']} {row['seq']}", detail, search.links.op(row["key"], row["seq"]))

@@ -15,10 +15,11 @@ export function questionOf(address, text) {
   return `/api/v1/traces/${encodeURIComponent(params.trace)}${pinned}/find?q=${encodeURIComponent(text)}`;
 }
 
-/** What is said of an answer: how many places, and of which kinds there are more. */
-export function summaryOf({ hits, more, of_a_kind: limit }) {
+/** What is said of an answer: how many places, of which kinds there are more, and what was not searched. */
+export function summaryOf({ hits, more, limits = [], of_a_kind: limit }) {
   const count = hits.length === 0 ? "Nothing found" : hits.length === 1 ? "1 place" : `${hits.length} places`;
-  return more.length ? `${count}; at most ${limit} of a kind, there are more of: ${more.join(", ").toLowerCase()}` : count;
+  const cut = more.length ? [`at most ${limit} of a kind, there are more of: ${more.join(", ").toLowerCase()}`] : [];
+  return [count, ...cut, ...limits].join("; ");
 }
 
 /** Which option is next: from none (-1) down to the first, up to the last, and around. */

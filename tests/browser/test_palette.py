@@ -70,6 +70,13 @@ def test_it_asks_the_generation_that_the_address_pins(run: Any) -> None:  # noqa
     assert asked == ["/api/v1/traces/a/g/2/find?q=x%20y", "/api/v1/traces/a/find?q=%C3%A9%26", None, None]
 
 
+def test_every_limit_of_an_answer_is_said(run: Any) -> None:  # noqa: F811
+    answer = {"hits": [1, 2], "more": ["Rank", "File"], "limits": ["only the first 10 lines"], "of_a_kind": 8}
+    said = run("palette", "return m.summaryOf(argument);", answer)
+    assert said == "2 places; at most 8 of a kind, there are more of: rank, file; only the first 10 lines"
+    assert run("palette", "return m.summaryOf(argument);", {"hits": [], "more": [], "of_a_kind": 8}) == "Nothing found"
+
+
 def test_the_choice_goes_around(run: Any) -> None:  # noqa: F811
     body = "return argument.map(([at, count, step]) => m.nextOption(at, count, step));"
     cases = [[-1, 3, 1], [-1, 3, -1], [0, 3, -1], [2, 3, 1], [0, 0, 1]]

@@ -105,6 +105,14 @@ def test_more_places_than_are_answered_are_said_by_kind(job_reader: Any) -> None
     assert found.more == ("Log line",)
 
 
+def test_lines_that_are_not_searched_are_said(job_reader: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert find.find(job_reader, "not markup", LINKS, verdict=None, has_timeline=False).limits == ()
+    monkeypatch.setattr(find, "LINES_SEARCHED", 10)
+    found = find.find(job_reader, "not markup", LINKS, verdict=None, has_timeline=False)
+    assert found.hits == ()
+    assert found.limits == ("only the first 10 lines of logs were searched",)
+
+
 @pytest.mark.parametrize("text", ["", "   ", "no such thing", "'; DROP TABLE ranks; --", "%", "\x00", "9" * 500, "[(*"])
 def test_odd_text_finds_nothing_and_breaks_nothing(job_reader: Any, text: str) -> None:
     assert places(job_reader, text) == []
