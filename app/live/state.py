@@ -470,6 +470,27 @@ class LiveState:
                 (incident, incident, unsent),
             ).fetchall()
 
+    # ---- bounds --------------------------------------------------------------------
+
+    def sweep(self, *, keep_s: float) -> list[str]:
+        """Forget what ended longer than `keep_s` ago; return the incidents that are gone, for their files to go too."""
+        before = now() - keep_s
+        with self._state.transaction() as connection:
+            gone = [
+                str(row["incident"])
+                for row in connection.execute("SELECT incident FROM live_incidents WHERE closed < ?", (before,))
+            ]
+            for table in ("live_incidents", "live_revisions", "live_requests", "live_evidence", "live_alerts"):
+                connection.executemany(
+                    f"DELETE FROM {table} WHERE incident = ?",  # noqa: S608 - names of tables from the line above
+                    [(name,) for name in gone],
+                )
+            connection.execute("DELETE FROM live_processes WHERE seen < ?", (before,))
+            connection.execute(
+                "DELETE FROM live_jobs WHERE seen < ? AND job NOT IN (SELECT job FROM live_incidents)", (before,)
+            )
+        return gone
+
     # ---- numbers -------------------------------------------------------------------
 
     def set_numbers(self, values: Mapping[str, Any]) -> None:

@@ -11,6 +11,7 @@ import fcntl
 import logging
 import os
 import queue
+import shutil
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +22,7 @@ from mycroft.app.live.config import LiveConfig
 from mycroft.app.live.incidents import Event, Incidents, same
 from mycroft.app.live.judge import JUDGE_S, look
 from mycroft.app.live.publishing import evidence_files, forget_old, publish_live
+from mycroft.app.live.receiver import incident_folder
 from mycroft.app.live.state import Incident, LiveState
 from mycroft.errors import MycroftError
 
@@ -36,6 +38,9 @@ PATIENCE_S: Final = 6.0
 BLIND_S: Final = 60.0
 PUBLISH_S: Final = 60.0
 EVIDENCE_S: Final = 45.0
+SWEEP_S: Final = 3600.0
+# Incidents that are over are kept for a year with their evidence; their traces until somebody removes them.
+KEEP_S: Final = 365 * 86_400.0
 MOST_SUSPECTS: Final = 8
 MAY_STAND_NS: Final = 2_000_000_000
 _MOST_TITLE: Final = 80
@@ -106,6 +111,7 @@ class Watch:
         self._each_tick = each_tick
         self._publishing = publish
         self._jobs: dict[str, _Job] = {}
+        self._swept = -SWEEP_S
         self._queue: queue.Queue[_Publication] = queue.Queue(maxsize=32)
         self._stopping = threading.Event()
         folder = config.data_dir / "live"
@@ -142,6 +148,10 @@ class Watch:
                     known.next_look = time.monotonic() + 5.0
         with contextlib.suppress(MycroftError):
             self._each_tick()
+        if began - self._swept > SWEEP_S:
+            self._swept = began
+            for incident in self.state.sweep(keep_s=KEEP_S):
+                shutil.rmtree(incident_folder(self.config.data_dir, incident), ignore_errors=True)
         self.state.set_numbers(
             {
                 "tick": {

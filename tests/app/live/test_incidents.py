@@ -198,3 +198,19 @@ def test_brought_evidence_is_not_taken_back_by_a_look_without_it(
         incidents.take([finding("absent", confidence="high")], judged=True, why="")
     assert incidents.state.incident(incident.incident).category == "dataloader"
     assert names(told) == ["opened", "revised"]
+
+
+def test_incidents_that_ended_long_ago_are_forgotten_with_all_that_hangs_on_them(
+    make: Callable[[], Incidents], told: list[tuple[str, Incident]]
+) -> None:
+    incidents = make()
+    incidents.take([finding(ranks=(1,)), finding(ranks=(7,))], judged=True, why="")
+    state = incidents.state
+    over, still = (incident.incident for _, incident in told)
+    state.ask(over, "h", ["p"])
+    state.plan_alert(over, "t", "opened")
+    state.close_incident(over)
+    assert state.sweep(keep_s=3600.0) == []
+    assert state.sweep(keep_s=-1.0) == [over]
+    assert [incident.incident for incident in state.incidents()] == [still]
+    assert state.revisions(over) == [] == state.requests(over) and state.alerts(incident=over) == []
