@@ -48,7 +48,8 @@ Made by `mycroft score … --write docs/evaluation.md`; do not edit. [What the f
   Delays are seconds from the injection.
 * The baseline are the paper's Algorithms 1 and 2, plainly read (`analysis/paper_rules.py`), on the same jobs.
 
-Seeds for tuning: {tuning}. Seeds for evaluation: {evaluation}. What was run, with R a file that keeps the runs:
+Seeds for tuning: {tuning}. Seeds for evaluation: {evaluation}. What was run, with R for
+`docs/evaluation-runs.jsonl`, which keeps every run and what was reported:
 
     mycroft score --simulated T32 --seeds 900-919 --rules all --results R       # T512, M128 alike
     mycroft score --simulated T32 --hours 8 --rules all --results R             # healthy jobs
