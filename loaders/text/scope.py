@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any, Final
 
 import polars as pl
@@ -23,6 +23,17 @@ _SINK_ROWS: Final = 20_000
 
 # Printed in the moment they happen: without a time of their own they are not older than the writer's last stamp.
 _PROMPT_KINDS: Final = frozenset(("exception", "signal", "connection_closed", "cuda_error", "out_of_memory"))
+
+# Least and greatest value of the types that columns of whole numbers have.
+_BOUNDS: Final[Mapping[type[pl.DataType], tuple[int, int]]] = {
+    pl.UInt8: (0, 2**8 - 1),
+    pl.UInt16: (0, 2**16 - 1),
+    pl.UInt32: (0, 2**32 - 1),
+    pl.UInt64: (0, 2**64 - 1),
+    pl.Int32: (-(2**31), 2**31 - 1),
+    pl.Int64: (-(2**63), 2**63 - 1),
+    pl.Datetime: (-(2**63), 2**63 - 1),
+}
 
 _SCHEMAS: Final = {table.name: polars_schema(table) for table in (EVENTS, GROUP_STATUS, STACKS)}
 
@@ -62,7 +73,24 @@ class RowSink:
             return
         present = {name for row in rows for name in row}
         schema = {name: dtype for name, dtype in _SCHEMAS[table].items() if name in present}
-        self._context.emit(table, pl.DataFrame(rows, schema=schema))
+        try:
+            frame = pl.DataFrame(rows, schema=schema)
+        except (pl.exceptions.ComputeError, OverflowError, TypeError):
+            # A damaged line may hold a number that no process, rank or line has; the others must not suffer.
+            frame = pl.DataFrame([_within(row, schema) for row in rows], schema=schema)
+        self._context.emit(table, frame)
+
+
+def _within(row: Row, schema: Mapping[str, pl.DataType]) -> Row:
+    """Return a row without the whole numbers that its columns cannot hold."""
+    return {
+        name: None
+        if isinstance(value, int)
+        and (bounds := _BOUNDS.get(type(schema[name])))
+        and not bounds[0] <= value <= bounds[1]
+        else value
+        for name, value in row.items()
+    }
 
 
 class FileScope:

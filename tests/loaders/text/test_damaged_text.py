@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.loaders.sources import loaded
 from tests.loaders.text.mutations import JUNK, PIECES, check, log
 from tests.loaders.text.recorder import read
 
@@ -77,3 +78,11 @@ def test_a_line_of_a_hundred_megabytes_is_cut_and_the_rest_is_read(tmp_path: Pat
 def test_many_writers_at_once_are_bounded(tmp_path: Path) -> None:
     text = "".join(f"[rank{i}]: Traceback (most recent call last):\n" for i in range(20_000))
     assert read(tmp_path, text).reports[0].rows < 30_000
+
+
+def test_a_number_that_no_process_has_costs_that_number_alone(tmp_path: Path) -> None:
+    text = "".join(f"n1:{pid}:9 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\n" for pid in (2**32, 77))
+    with loaded(tmp_path, {"nccl.log": text}) as store:
+        rows = store.frame("SELECT pid FROM events WHERE kind = 'identity' ORDER BY line").rows()
+        assert rows == [(None,), (77,)]
+        assert store.frame("SELECT problems FROM files").item() is None
