@@ -200,3 +200,69 @@ def test_a_step_holds_until_the_next(run: Any) -> None:
     half = [0, 0, 1, 1, None, 8, None, [[2, 1, 1, 1, 1, 0], [5, 3, 3, 3, 3, 0]]]
     body = "return [0, 1, 2, 4, 5, 90].map((tick) => m.stepAt(argument, tick)?.[1] ?? null);"
     assert run("flow/states", body, half) == [None, None, 1, 1, 3, 3]
+
+
+def test_a_window_stays_inside_of_the_trace_and_as_long_as_it_fits(run: Any) -> None:
+    cases = [
+        ({"t0": -50, "t1": 50, "y0": 0, "y1": 4}, {"t0": 0, "t1": 100, "y0": 0, "y1": 4}),
+        ({"t0": 950, "t1": 1050, "y0": 6, "y1": 12}, {"t0": 900, "t1": 1000, "y0": 2, "y1": 8}),
+        ({"t0": 10, "t1": 11, "y0": 3, "y1": 3}, {"t0": 10, "t1": 30, "y0": 3, "y1": 5}),
+        ({"t0": -9, "t1": 5000, "y0": -9, "y1": 99}, {"t0": 0, "t1": 1000, "y0": 0, "y1": 8}),
+    ]
+    body = "return argument.map((view) => m.clamped(view, 1000, 8));"
+    assert run("timeline/view", body, [case for case, _ in cases]) == [wanted for _, wanted in cases]
+
+
+def test_the_level_is_the_coarsest_whose_bins_are_not_much_longer_than_a_pixel(run: Any) -> None:
+    levels = [{"bin_us": 4096}, {"bin_us": 1024}, {"bin_us": 256}, {"bin_us": 64}]
+    body = "return argument.pixels.map((pixel) => m.levelFor(argument.levels, pixel));"
+    assert run("timeline/view", body, {"levels": levels, "pixels": [9000, 2731, 2700, 300, 100, 1]}) == [
+        0,
+        0,
+        1,
+        2,
+        3,
+        3,
+    ]
+
+
+def test_bars_and_heat_do_not_flicker_between_two_counts(run: Any) -> None:
+    body = "return argument.map(([before, total, px]) => m.modeFor(before, total, px, 12000));"
+    cases = [
+        ("heat", 9500, 20),
+        ("bars", 9500, 20),
+        ("heat", 8999, 20),
+        ("bars", 12001, 20),
+        ("bars", 5, 3.9),
+        ("bars", None, 20),
+    ]
+    assert run("timeline/view", body, cases) == ["heat", "bars", "bars", "heat", "heat", "heat"]
+
+
+def test_every_pixel_shows_the_worst_cell_that_falls_into_it(run: Any) -> None:
+    body = """
+    const { codes } = await import('/assets/modules/timeline/painter.mjs');
+    const { Tiles } = await import('/assets/modules/timeline/tiles.mjs');
+    const tiles = new Tiles('', () => {}, () => {});
+    const cells = new Uint8Array(65536);
+    for (const [row, bin, code] of argument.cells) cells[row * 256 + bin] = code;
+    tiles.keep('late/0/0/0', cells);
+    const levels = [{ bin_us: 1, bins: 256 }, { bin_us: 0.25, bins: 1024 }];
+    const found = codes({ ...argument, levels, tiles, metric: 'late' });
+    return [...found.made];"""
+    cells = [[0, 3, 9], [1, 200, 7], [2, 255, 4]]
+    whole = {"t0": 0, "t1": 256, "y0": 0, "y1": 4}
+    ask = {"cells": cells, "view": whole, "level": 0, "order": [0, 1, 2, 3], "width": 4, "height": 2}
+    assert run("timeline/view", body, ask) == [9, 0, 0, 7, 0, 0, 0, 4]
+    turned = {**ask, "order": [3, 2, 1, 0]}
+    assert run("timeline/view", body, turned) == [0, 0, 0, 4, 9, 0, 0, 7]
+    # The finer level has no tile here: the coarser one is stretched in its place.
+    near = {**ask, "level": 1, "view": {"t0": 2, "t1": 5, "y0": 0, "y1": 1}, "width": 3, "height": 1}
+    assert run("timeline/view", body, near) == [0, 9, 0]
+
+
+def test_the_scale_is_of_the_view_and_one_stall_does_not_flatten_it(run: Any) -> None:
+    histogram = [0] * 256
+    histogram[1], histogram[40], histogram[60], histogram[200] = 10, 5000, 4900, 1
+    assert run("timeline/view", "return m.scaleOf(argument, 'late', 254);", histogram) == [40, 60]
+    assert run("timeline/view", "return m.scaleOf(argument, 'late', 254);", [0] * 256) == [1, 254]

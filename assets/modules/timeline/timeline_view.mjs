@@ -365,16 +365,20 @@ class TimelineView {
     this.said.replaceChildren(make("strong", {}, `${this.nameOf(place)}${mark}`), ` · ${moment} UTC${silent || (this.mode === "heat" ? ` · ${this.metric} ${valueText(code, this.metric, this.info)}` : "")}`);
   }
 
-  async hit() {
+  /** What is under the pointer; a hover that goes on is dropped, what was asked for by a click is not. */
+  async hit(hover = false) {
     const { x, y } = this.pointer;
     const row = this.shown[Math.floor(this.rowAt(y))];
     if (row === undefined) return null;
     const slack = ((this.view.t1 - this.view.t0) / this.plotWidth) * 2;
     const at = this.timeAt(x);
-    this.hitControl?.abort();
-    this.hitControl = new AbortController();
+    const control = new AbortController();
+    if (hover) {
+      this.hitControl?.abort();
+      this.hitControl = control;
+    }
     try {
-      const answer = await fetch(`${this.base}/hits?t=${Math.max(0, Math.floor(at - slack))}-${Math.max(0, Math.ceil(at + slack))}&y=${row}-${row}`, { signal: this.hitControl.signal });
+      const answer = await fetch(`${this.base}/hits?t=${Math.max(0, Math.floor(at - slack))}-${Math.max(0, Math.ceil(at + slack))}&y=${row}-${row}`, { signal: control.signal });
       return answer.ok ? await answer.json() : null;
     } catch {
       return null;
@@ -392,7 +396,7 @@ class TimelineView {
   async tellHit() {
     if (!this.pointer) return;
     const { pointer } = this;
-    const found = await this.hit();
+    const found = await this.hit(true);
     if (!found || this.pointer !== pointer || !found.ops.length) return;
     const more = found.total > 1 ? ` (and ${(found.total - 1).toLocaleString("en-US")} more here)` : "";
     this.said.append(make("br"), `${this.opText(found.ops[0])}${more}`);
