@@ -173,3 +173,9 @@ def test_the_command_runs_prints_and_keeps(
     assert main(asked) == 0
     assert json.loads(capsys.readouterr().out)["runs"] == []
     assert len((tmp_path / "runs.jsonl").read_text().splitlines()) == 1
+
+
+def test_the_page_in_the_documents_is_that_of_the_runs_kept_beside_it() -> None:
+    docs = Path(__file__).parents[3] / "docs"
+    written = (docs / "evaluation.md").read_text()
+    assert written == page(read_runs(docs / "evaluation-runs.jsonl")), "run `mycroft score --results … --write …`"
