@@ -7,6 +7,7 @@ is bounded in time and bytes, reads only, and does not stop the process (`py-spy
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shutil
 import stat
@@ -49,7 +50,7 @@ def gather(ring: Ring) -> Iterator[Found]:
     state = process_state(ring.process)
     alive = state is not None and state.exists
     actions: tuple[Callable[[Ring, str], Iterator[Found]], ...] = (
-        (_stacks, _logs, _flight_recorder, _ring) if alive else (_ring,)
+        (_stacks, _logs, _flight_recorder, _ring) if alive else (_left_logs, _ring)
     )
     if not alive:
         yield Found(f"{label}.stacks.txt", problem="the process has ended or lives in another pid namespace")
@@ -109,12 +110,37 @@ def _logs(ring: Ring, label: str) -> Iterator[Found]:
             if (about.st_dev, about.st_ino) in told:
                 continue
             told.add((about.st_dev, about.st_ino))
-            source.seek(max(0, about.st_size - LOG_BYTES))
-            data = source.read(LOG_BYTES)
-            if about.st_size > LOG_BYTES:
-                data = data[data.find(b"\n") + 1 :]
-            if data:
+            if data := _end_of(source, about.st_size):
                 yield Found(f"{label}.{name}.log", data)
+
+
+def _left_logs(ring: Ring, label: str) -> Iterator[Found]:
+    """The ends of the files that a process which has ended wrote to: its last words often say why."""
+    told: set[tuple[int, int]] = set()
+    for log in ring.logs:
+        name = f"{label}.{log.name}.log"
+        if (log.device, log.inode) in told:
+            continue
+        told.add((log.device, log.inode))
+        try:
+            file = os.open(log.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW)
+        except OSError as error:
+            yield Found(name, problem=f"cannot be opened: {error.strerror}")
+            continue
+        with contextlib.closing(os.fdopen(file, "rb", buffering=0)) as source:
+            about = os.fstat(source.fileno())
+            # The path may mean another file by now, also one that somebody put there for us to read.
+            if (about.st_dev, about.st_ino) != (log.device, log.inode) or not stat.S_ISREG(about.st_mode):
+                yield Found(name, problem="was moved or replaced since")
+            elif data := _end_of(source, about.st_size):
+                yield Found(name, data)
+
+
+def _end_of(source: io.RawIOBase, size: int) -> bytes:
+    """Return the end of a log, from a whole line on."""
+    source.seek(max(0, size - LOG_BYTES))
+    data = source.read(LOG_BYTES) or b""
+    return data[data.find(b"\n") + 1 :] if size > LOG_BYTES else data
 
 
 def _flight_recorder(ring: Ring, label: str) -> Iterator[Found]:

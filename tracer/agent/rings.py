@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -46,6 +47,30 @@ def job_of(process: Process) -> str:
     return ""
 
 
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """What one of a process' outputs went to while it lived; device and inode tell whether the path still means it."""
+
+    name: str
+    path: Path
+    device: int
+    inode: int
+
+
+def logs_of(process: Process) -> tuple[LogFile, ...]:
+    """Return the files that standard error and output of a process of this machine go to; others are left out."""
+    found: list[LogFile] = []
+    for descriptor, name in ((2, "stderr"), (1, "stdout")):
+        link = Path(f"/proc/{process.pid}/fd/{descriptor}")
+        try:
+            about = link.stat()
+            if stat.S_ISREG(about.st_mode):
+                found.append(LogFile(name, link.readlink(), about.st_dev, about.st_ino))
+        except OSError:
+            continue
+    return tuple(found)
+
+
 @dataclass
 class Ring:
     """One trace file that is being followed."""
@@ -57,6 +82,7 @@ class Ring:
     process: Process
     job: str
     position: int
+    logs: tuple[LogFile, ...] = ()
     losses: dict[str, int] = field(default_factory=lambda: dict[str, int]())
     ended: bool = False
     """Its process is gone and everything was told."""
@@ -237,6 +263,8 @@ class Rings:
         position = known if known is not None and known <= head else max(0, head - self._history)
         if known is None and position:
             self._gaps.append(Gap(why="before the agent began", rows=position, ring=key))
-        job = self._job or (job_of(process) if process_state(process) is not None else "")
-        self._rings[path] = Ring(path, inode, file, key, replace(process, host=self._host), job, position)
+        state = process_state(process)
+        job = self._job or (job_of(process) if state is not None else "")
+        logs = logs_of(process) if state is not None and state.exists else ()
+        self._rings[path] = Ring(path, inode, file, key, replace(process, host=self._host), job, position, logs)
         LOG.info("follows %s (rank %s, pid %d)", path.name, process.rank, process.pid)

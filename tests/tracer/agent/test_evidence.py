@@ -116,13 +116,31 @@ def test_ring_is_brought_as_an_export_that_the_loaders_read(tmp_path: Path) -> N
     assert trace.state is not None and trace.state.exists
 
 
-def test_process_that_has_ended_leaves_its_ring(tmp_path: Path) -> None:
-    with process(tmp_path, log=tmp_path / "err") as ring:
-        pass
+def test_process_that_has_ended_leaves_its_ring_and_its_last_words(tmp_path: Path) -> None:
+    log = tmp_path / "err"
+    with process(tmp_path, log=log) as ring:
+        log.write_text("ValueError: the last words\n")
     found = by_name(ring)
-    assert set(found) == {"rank0.stacks.txt", "rank0.trace.parquet"}
+    assert set(found) == {"rank0.stacks.txt", "rank0.stderr.log", "rank0.trace.parquet"}
     assert "has ended" in found["rank0.stacks.txt"].problem
+    assert found["rank0.stderr.log"].data == b"ValueError: the last words\n"
     assert found["rank0.trace.parquet"].data
+
+
+@pytest.mark.parametrize("by", ["link", "file"])
+def test_file_put_in_the_place_of_a_log_is_not_read(tmp_path: Path, by: str) -> None:
+    log = tmp_path / "err"
+    with process(tmp_path, log=log) as ring:
+        pass
+    secret = tmp_path / "secret"
+    secret.write_text("not for the collector")
+    log.rename(tmp_path / "err.1")
+    if by == "link":
+        log.symlink_to(secret)
+    else:
+        log.hardlink_to(secret)
+    found = by_name(ring)["rank0.stderr.log"]
+    assert found.data == b"" and found.problem
 
 
 def test_missing_py_spy_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
