@@ -25,7 +25,7 @@ from mycroft.loaders.catalogue import Catalogue, TraceEntry
 from mycroft.loaders.store import open_store
 from tests.app.components import by_type, text_of, walk
 
-SEED = 2
+SEED = 7  # a killed process: told after five seconds of silence, so that a slow machine does not matter
 
 
 @dataclass(frozen=True)
