@@ -8,8 +8,9 @@ that is a habit, not evidence.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, Literal
 
 import polars as pl
@@ -22,6 +23,9 @@ from mycroft.analysis.stacks import Place
 
 # Logs are written in local time: a shift of whole quarter hours is a time zone, not a delay.
 QUARTER_NS: Final = 900 * NS_PER_S
+# The first step compiles, allocates and connects: it may take this many usual steps, and this long.
+FIRST_STEP: Final = 20
+FIRST_STEP_LEAST_NS: Final = 60 * NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +94,24 @@ def _later_steps(facts: Facts, rank: int, since: int | None, life: Life | None) 
     """Say whether the rank logged a finished step, or its end, after it issued its oldest open operation."""
     if since is None:
         return False
-    steps = facts.steps.filter((pl.col("rank") == rank) & pl.col("ts").is_not_null())["ts"]
-    last = int(steps.max()) if len(steps) else None  # pyright: ignore[reportArgumentType] - ints by schema
+    logged = facts.steps.filter((pl.col("rank") == rank) & pl.col("ts").is_not_null())["ts"].sort().to_list()
+    steps = [ts - _zone_shift(facts, rank, ts) for ts in logged]
+    if steps and not _same_stretch(steps, since):
+        return False
+    last = logged[-1] if logged else None
     if life is not None and life.finished is not None and life.finished.ts is not None:
         last = max(last or 0, life.finished.ts)
     return last is not None and last - _zone_shift(facts, rank, last) > since
+
+
+def _same_stretch(steps: Sequence[int], since: int) -> bool:
+    """Say whether a log is of the time of the dump: it began before, or as soon as the first step may take.
+
+    `steps` rising, ns, on the clock of the dump. A log that begins long after it may be of another run.
+    """
+    gaps = [b - a for a, b in pairwise(steps) if b > a]
+    first = FIRST_STEP * statistics.median(gaps) if gaps else 0
+    return steps[0] - since <= max(FIRST_STEP_LEAST_NS, first)
 
 
 def _zone_shift(facts: Facts, rank: int, ts: int) -> int:

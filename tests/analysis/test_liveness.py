@@ -36,6 +36,14 @@ def test_a_wait_younger_than_a_step_is_in_flight(case_of: CaseOf) -> None:
     assert case_of(trace).liveness.state == "in_flight"
 
 
+def test_a_log_that_begins_long_after_the_dump_is_no_witness(case_of: CaseOf) -> None:
+    trace = waiting(steps=False)
+    for rank in (0, 1):
+        for step in range(5):
+            trace.event(rank, "step", value=float(step), at_ms=500_000 + 50 * step)
+    assert case_of(trace).liveness.state == "unknown"
+
+
 def test_ranks_that_log_further_steps_went_on(case_of: CaseOf) -> None:
     trace = waiting()
     for rank in (0, 1):
