@@ -23,7 +23,7 @@ def test_a_slash_opens_it_and_enter_goes_there_without_loading_the_page_anew(sit
     box = page.get_by_role("combobox", name="Find in this trace")
     expect(box).to_be_focused()
     page.keyboard.type("rank 1")
-    options = page.get_by_role("option")
+    options = page.locator("#palette-list").get_by_role("option")
     expect(options.first).to_contain_text("rank 1")
     expect(box).to_have_attribute("aria-activedescendant", "palette-0")
     page.keyboard.press("ArrowDown")
@@ -57,8 +57,8 @@ def test_names_from_the_evidence_are_text_and_limits_are_said(site: Site, page: 
     ready(page, "overview")
     page.keyboard.press("/")
     page.keyboard.type("not markup")
-    expect(page.get_by_role("option").first).to_contain_text("<b>not markup</b>")
-    page.get_by_role("combobox").fill("train step")
+    expect(page.locator("#palette-list").get_by_role("option").first).to_contain_text("<b>not markup</b>")
+    page.get_by_role("combobox", name="Find in this trace").fill("train step")
     expect(page.get_by_role("dialog").get_by_role("status")).to_contain_text(
         "at most 8 of a kind, there are more of: log line"
     )
