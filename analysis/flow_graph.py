@@ -209,8 +209,11 @@ class FlowGraph:
 
     def _stands(self, flow: FlowKey) -> bool:
         """A flow that moves is in normal flight. The other half's silence proves nothing."""
-        halves = [h for h in (self.snapshot.send.get(flow), self.snapshot.recv.get(flow)) if h is not None]
-        return all(h.idle_ns >= self.limits.standing_ns or h.ended for h in halves)
+        least = self.limits.standing_ns
+        send, recv = self.snapshot.send.get(flow), self.snapshot.recv.get(flow)
+        return (send is None or send.idle_ns >= least or send.ended) and (
+            recv is None or recv.idle_ns >= least or recv.ended
+        )
 
     def _waits_for_rank(self, rank: int, op: OpKey, why: str) -> dict[Node, str]:
         """The other side has no row of this flow: not enqueued, or held up before it."""

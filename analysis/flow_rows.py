@@ -128,8 +128,11 @@ _FOREVER: Final = 1 << 62
 BEATS_BACK_NS: Final = 600 * NS_PER_S
 NOTICED_NS: Final = 100 * NS_PER_MS
 SENDS_BACK_NS: Final = 30 * NS_PER_S
-# State rows are read from this long before the moment; ranks without any are asked for older ones.
+# State rows are read from this long before the moment; ranks without any are asked for older ones. A flow in flight is
+# written ten times a second, one that has stood for ten seconds once a second.
 STATES_BACK_NS: Final = 2_500 * NS_PER_MS
+STATES_BACK_IN_FLIGHT_NS: Final = 700 * NS_PER_MS
+IN_FLIGHT_NS: Final = 8 * NS_PER_S
 # No gap between heartbeats that a rank came back from makes a live one of one that has been silent for longer.
 LONGEST_GAP_NS: Final = 6 * NS_PER_S
 _HALF: Final = ["rank", "comm", "seq", "p2p", "channel", "send", "peer"]
@@ -374,7 +377,10 @@ class _Reading:
         if end is None:
             newest = beats["sampler"].max() if beats.height else None
             end = int(newest) if newest is not None else _FOREVER  # pyright: ignore[reportArgumentType]
-        first = max(0, end - STATES_BACK_NS - self.slack) if end != _FOREVER else 0
+        oldest = beats.group_by("rank").agg(pl.col("progress").max())["progress"].min() if beats.height else None
+        moving = oldest is not None and end - int(oldest) < IN_FLIGHT_NS  # pyright: ignore[reportArgumentType]
+        back = STATES_BACK_IN_FLIGHT_NS if moving else STATES_BACK_NS
+        first = max(0, end - back - self.slack) if end != _FOREVER else 0
         frame = self.store.frame(STATES, (self.until, first))
         lacking = sorted(set(self.kernels) - set(frame["rank"].unique().to_list()))
         if lacking and first:

@@ -27,6 +27,7 @@ SELECT o.comm_id AS comm, CAST(coalesce(o.pair_seq, o.op_seq) AS BIGINT) AS seq,
 FROM coll_ops o JOIN host_of h ON h.rank = o.rank
 WHERE o.state = 'completed' AND o.dur_ns IS NOT NULL AND o.start_ts >= make_timestamp_ns(?)
     AND o.start_ts < make_timestamp_ns(?) AND o.comm_id NOT IN (SELECT comm_id FROM inside)
+    AND hash(o.comm_id, coalesce(o.pair_seq, o.op_seq)) % ? = 0
 GROUP BY ALL
 """
 RANK_HOSTS: Final = "SELECT rank, coalesce(host_id, 1000000 + rank) AS host FROM ranks ORDER BY rank"
@@ -38,6 +39,8 @@ WHERE state = 'completed' AND start_ts < make_timestamp_ns(?)
 """
 # Time back from the newest operation from which operations are taken: the second where the first knows not all hosts.
 LOOK_BACK_NS: Final = (3_000_000_000, 15_000_000_000)
+# Of a job of so many ranks every operation is taken, of larger ones as many.
+RANKS_OF_ALL: Final = 512
 # Fewer operations than this say nothing of a pair of hosts.
 LEAST_OPS: Final = 3
 _FOREVER: Final = 1 << 62
@@ -57,8 +60,8 @@ def clock_offsets(store: Frames, *, at: int | None = None) -> dict[int, int]:
         return {}
     until = int(span[1]) + 1
     offsets: dict[int, int] = {}
-    for back in LOOK_BACK_NS:
-        offsets = host_offsets(store.frame(ENDS, (max(int(span[0]), until - back), until)))
+    for back, part in zip(LOOK_BACK_NS, (max(1, len(hosts) // RANKS_OF_ALL), 1), strict=True):
+        offsets = host_offsets(store.frame(ENDS, (max(int(span[0]), until - back), until, part)))
         if len(offsets) == len(set(hosts.values())) or until - back < int(span[0]):
             break
     return {rank: offsets[host] for rank, host in hosts.items() if host in offsets}

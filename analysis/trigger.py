@@ -181,6 +181,10 @@ def _comm_silent(
     column = {int(r): n for n, r in enumerate(ranks)}
     found: list[Firing] = []
     for comm, ops in sorted(by_comm.items()):
+        # Most have nothing open for so long at any tick that is looked at.
+        longest = max(min(end, int(ticks[-1])) - enq for _, enq, end in ops)
+        if longest <= limits.open_ns:
+            continue
         for n, tick in enumerate(ticks):
             healthy = max((end - enq for _, enq, end in ops if end <= tick), default=0)
             limit = max(limits.open_ns, round(limits.open_ages * healthy))
