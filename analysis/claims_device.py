@@ -31,6 +31,8 @@ def verdict_of(row: Row, machine: Machine, around: int | None) -> tuple[str, str
         return "remedy", "it says what the driver asks for"
     if row.ts is None or around is None:
         return "cause", "its time is not known"
+    if _has_own_error(row, machine):
+        return "cause", "its rank reports an error of the device at the same time"
     early = around - row.ts
     if row.quality != "exact" and abs(early) > BEFORE_NS:
         # A clock without its zone is off by whole quarters of an hour.
@@ -43,6 +45,14 @@ def verdict_of(row: Row, machine: Machine, around: int | None) -> tuple[str, str
     if early < -AFTER_NS:
         return "consequence", f"it comes {_age(-early)} after the first symptom"
     return "cause", f"it is {_age(abs(early))} {'before' if early >= 0 else 'after'} the first symptom"
+
+
+def _has_own_error(row: Row, machine: Machine) -> bool:
+    """Say whether the rank of a GPU reports an error of its device within minutes of it."""
+    if row.rank is None or row.ts is None:
+        return False
+    own = [r.ts for r in machine.of("cuda_error") if r.rank == row.rank and r.ts is not None]
+    return any(abs(ts - row.ts) <= AFTER_NS for ts in own)
 
 
 def _age(ns: int) -> str:

@@ -84,6 +84,15 @@ def _recovered(machine: Machine, down: Row, around: int | None) -> bool:
     return last is not None and last.kind == "link_up"
 
 
+def _came_back(machine: Machine, down: Row) -> bool:
+    """Say whether the last word of a link that went down is that it is up."""
+    if down.kind != "link_down" or down.ts is None:
+        return False
+    words = [row for row in machine.of("link_up", "link_down") if (row.host, row.device) == (down.host, down.device)]
+    last = max(words, key=lambda row: row.ts or 0)
+    return last.kind == "link_up" and (last.ts or 0) > down.ts
+
+
 def _is_used(machine: Machine, host: str, device: str) -> bool:
     """Say whether a device may carry the job's traffic: NCCL lists it, or nothing says which it uses."""
     listed = {row.device for row in machine.of("identity") if row.name == "nic" and row.host == host}
@@ -162,7 +171,7 @@ def _from_edges(
 
 def _from_faults(machine: Machine, faults: Mapping[str, list[Row]]) -> list[Suspicion]:
     """A port that is down, without an error that names it: enough to look at, not to be sure."""
-    down = sorted(h for h, rows in faults.items() if rows)
+    down = sorted(h for h, rows in faults.items() if any(not _came_back(machine, row) for row in rows))
     if len(down) != 1:
         return []
     doubts = (("medium", "no failed connection in the evidence points at it"),)

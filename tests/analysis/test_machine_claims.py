@@ -54,6 +54,13 @@ def test_a_link_that_came_back_long_ago_is_background(tmp_path: Path) -> None:
     assert named(verdict)[3] == ("n2",)
 
 
+def test_a_link_that_is_up_again_is_no_finding_by_itself(tmp_path: Path) -> None:
+    down = make.kernel("n1", "17:00", "mlx5_core 0000:c3:00.0 mlx5_1: Port: 1 Link DOWN")
+    up = make.kernel("n1", "17:09", "mlx5_core 0000:c3:00.0 mlx5_1: Port: 1 Link ACTIVE")
+    assert named(verdict_of(tmp_path / "1", {"journal-n1.txt": down}))[0] == "link_fault"
+    assert not verdict_of(tmp_path / "2", {"journal-n1.txt": down + up}).findings
+
+
 def test_flushed_transfers_accuse_nobody(tmp_path: Path) -> None:
     flushed = "".join(make.failed_transfer(2 * host, 0, code=5) for host in (1, 2, 3))
     verdict = verdict_of(tmp_path, {"nccl.log": UP + flushed + star()})
@@ -86,6 +93,18 @@ def test_an_old_fault_is_background(tmp_path: Path) -> None:
     verdict = verdict_of(tmp_path, {"console.log": UP + WAITERS, "journal-n0.txt": old})
     assert named(verdict)[2] == (5,)
     assert named(verdict)[0] != "gpu_fault"
+
+
+def test_a_fault_beside_the_rank_s_own_device_error_is_in_time_whenever_others_waited(tmp_path: Path) -> None:
+    late = "".join(make.timed_out(rank, clock="50:05") for rank in range(8) if rank != 5)
+    xid = make.kernel("n2", "47:00", FALLEN)
+    own = (
+        "[rank5]:[E303 02:47:01.000000000 ProcessGroupNCCL.cpp:1901] [PG ID 0 PG GUID 0 Rank 5] Process group watchdog "
+        "thread terminated with exception: CUDA error: unspecified launch failure\n"
+    )
+    assert named(verdict_of(tmp_path / "1", {"console.log": UP + late, "journal-n2.txt": xid}))[0] != "gpu_fault"
+    verdict = verdict_of(tmp_path / "2", {"console.log": UP + late + own, "journal-n2.txt": xid})
+    assert named(verdict)[:3] == ("gpu_fault", "high", (5,))
 
 
 def test_a_fault_of_another_process_is_another_s(tmp_path: Path) -> None:
