@@ -41,6 +41,7 @@ from mycroft.app.pages.panel import (
     unknown,
 )
 from mycroft.app.pages.stack_view import frames_list
+from mycroft.app.pages.timeline_panel import timeline_panel
 from mycroft.app.pages.trace_page import TracePage, open_trace
 from mycroft.app.reads import operations
 
@@ -179,6 +180,7 @@ def layout(ctx: PageContext, trace: str, comm: str, seq: int) -> Component:
         ),
         flow_panel(page.reader, comm, seq),
         *(_collective_panels(page, group, members, collective) if collective else ()),
+        timeline_panel(page.reader, page.links, around_ns=_first_start(entries)),
         _shape_panel(page, group, collective, seq) if collective else None,
         _pairs_panel(page, comm, operations.other_sides(page.reader, group["comm_id"], seq)),
         _call_sites(entries, stacks),
@@ -192,6 +194,11 @@ def _shape_panel(page: TracePage, group: Row, entries: Sequence[Row], seq: int) 
     sizes = [entry["bytes"] for entry in entries if entry["bytes"] is not None]
     shape = (found[0], max(sizes, default=None), found[2])
     return shape_panel.shape_panel(page, group["key"], group["comm_id"], seq=seq, entry=shape)
+
+
+def _first_start(entries: Sequence[Row]) -> int | None:
+    """Return the first arrival, ns since the epoch; None where no entry has a time."""
+    return min((t for entry in entries if (t := start_of(entry)) is not None), default=None)
 
 
 def _collective_panels(page: TracePage, group: Row, members: Sequence[Row], entries: Sequence[Row]) -> list[Child]:

@@ -36,6 +36,7 @@ def layout(ctx: PageContext, trace: str) -> Component:
             "Timeline",
             place(page.reader, height=HEIGHT),
             note=f"{words.plural(plan.ranks, 'rank')} · {words.duration(plan.span_ns)} · rows are ranks, x is time",
+            level=1,
         ),
         crumbs=crumbs,
         tab="timeline",

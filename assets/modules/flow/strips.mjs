@@ -79,7 +79,8 @@ export function paintStrips(canvas, { index, orders, shown, tick, width, chosen,
     rows.rows.push(shown.indexOf(channel));
     marks.set(x, rows);
   }
-  for (const [x, { rows, label }] of marks) {
+  let free = LEFT;
+  for (const [x, { rows, label }] of [...marks].sort((a, b) => a[0] - b[0])) {
     const top = TOP - 3;
     pen.strokeStyle = value("--cause-fill");
     pen.lineWidth = 2;
@@ -100,6 +101,9 @@ export function paintStrips(canvas, { index, orders, shown, tick, width, chosen,
     const wide = pen.measureText(label).width;
     const right = x + 10 + wide < LEFT + plot;
     const from = right ? x + 9 : x - 9 - wide;
+    // Of labels that would lie on each other the first is kept; the marks are all drawn.
+    if (from < free) continue;
+    free = from + wide + 12;
     pen.fillStyle = value("--panel");
     pen.fillRect(from - 3, top - 12, wide + 6, 13);
     pen.fillStyle = value("--cause-text");

@@ -62,7 +62,7 @@ export function paintBars(pen, { bars, low, from_us, info, view, width, height, 
     }
     if (tall < 11) continue;
     const visible = Math.min(right, width) - Math.max(x, 0);
-    pen.fillStyle = state === 4 ? colours.muted : colours.ink;
+    pen.fillStyle = colours.ink;
     if (visible > LABEL_PX) {
       const label = `${kind} ${bars.seq[at]} · ${info.comms[bars.comm[at]]?.[1] ?? ""}${state === 2 ? " · open" : state === 4 ? " · not entered" : ""}`;
       pen.save();
