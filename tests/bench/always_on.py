@@ -85,7 +85,7 @@ def run(name: str, seed: int, hosts: int, settle_s: float, patience_s: float, sc
         layout=replace(base.layout, hosts=min(hosts, base.layout.world)),
         seed=seed,
         at_iteration=at,
-        iterations=at + int(patience_s / 0.3),
+        iterations=at + int((patience_s + 30.0) / 0.3),
         patience_s=patience_s,
         stacks=False,
     )
@@ -115,9 +115,12 @@ def run(name: str, seed: int, hosts: int, settle_s: float, patience_s: float, sc
             )
         deadline: float | None = None
         due = chosen.at_iteration or 0
+        watched = False
         while True:
             job.turn()
-            ready = min(rank.iteration for rank in job.ranks) >= due - 1
+            # Agents and watch are at work for hours when a fault comes; their start is no part of a delay.
+            watched = watched or any(j.facts.get("processes") == job.scenario.layout.world for j in state.jobs())
+            ready = watched and min(rank.iteration for rank in job.ranks) >= due - 1
             if job.fault_at is None and ready and chosen.fault.name != "none":
                 job.break_it()
                 deadline = time.monotonic() + patience_s
