@@ -173,3 +173,33 @@ def test_similar_incidents_are_of_traces_that_the_visitor_may_read(owner: FlaskC
     assert mine["similar"][0]["same_shape"] and mine["similar"][0]["hosts"] == ["hx-a03"]
     assert (shared["similar"], shared["traces"]) == ([], 0)
     assert ask(owner, "mine/d/f9/similar").status_code == 404
+
+
+def laid_out(client: FlaskClient, pathname: str, search: str) -> str:
+    """Return what the router answers for a page, as text."""
+    body = {
+        "output": "..page.children...page-title.data..",
+        "outputs": [{"id": "page", "property": "children"}, {"id": "page-title", "property": "data"}],
+        "inputs": [{"id": "url", "property": "pathname", "value": pathname}],
+        "state": [{"id": "url", "property": "search", "value": search}],
+        "changedPropIds": ["url.pathname"],
+    }
+    answer = client.post("/_dash-update-component", json=body)
+    assert answer.status_code == 200
+    return answer.text
+
+
+def test_a_share_compares_windows_of_its_trace_and_sees_no_other(owner: FlaskClient, reader: FlaskClient) -> None:
+    own = laid_out(reader, "/compare", "?a=mine&b=mine&ta=0-20s&tb=20-40s")
+    assert "What stands out" in own and '"other"' not in own
+    for search in ("?a=mine&b=other", "?a=other&b=mine"):
+        assert "Not yours to see" in laid_out(reader, "/compare", search)
+        assert "What stands out" in laid_out(owner, "/compare", search)
+    assert "Not here" in laid_out(owner, "/compare", "?a=mine&b=gone")
+
+
+def test_a_share_reads_notes_and_is_told_of_no_other_trace(owner: FlaskClient, reader: FlaskClient) -> None:
+    page = laid_out(reader, "/t/mine/d/f1", "")
+    assert "notes-list" in page and "notes-add" not in page and "Seen before" not in page
+    assert "twin" not in page
+    assert "Seen before" in laid_out(owner, "/t/mine/d/f1", "")
