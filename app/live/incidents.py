@@ -85,6 +85,8 @@ class Incidents:
             candidate = self._candidates.setdefault(key, _Candidate(finding, now))
             candidate.finding = finding
             candidate.looks += 1
+            if self._explained(finding):
+                continue
             lasting = candidate.looks >= SLOW_LOOKS and now - candidate.first >= SLOW_S
             if finding["status"] != "slow" or lasting:
                 del self._candidates[key]
@@ -95,6 +97,19 @@ class Incidents:
             for name, seen in list(self._open.items()):
                 if now - seen.last > CLOSE_S:
                     self._close(name)
+
+    def _explained(self, finding: Mapping[str, Any]) -> bool:
+        """Whether an open incident that is surer explains it: a job that stands has one reason until that is over.
+
+        Ranks that wait for long look like ranks that hang, and rules say so with low confidence.
+        """
+        if finding["status"] == "slow":
+            return False
+        sure = _WORDS.index(finding["confidence"])
+        return any(
+            incident.status in ("hang", "crash") and _WORDS.index(incident.confidence) > sure
+            for incident in self.state.incidents(job=self.job, only_open=True)
+        )
 
     def end(self) -> None:
         """Close everything: the job is over."""

@@ -172,6 +172,21 @@ def test_two_faults_at_once_are_two_incidents(make: Callable[[], Incidents], clo
     assert len(incidents.state.incidents(only_open=True)) == 2
 
 
+def test_ranks_that_wait_for_an_open_incident_open_none_of_their_own(
+    make: Callable[[], Incidents], told: list[tuple[str, Incident]], clock: Clock
+) -> None:
+    incidents = make()
+    incidents.take([finding("proxy_stall", (2,), confidence="high")], judged=False, why="")
+    for _ in range(5):
+        clock.now += 2.0
+        incidents.take([finding("device_hang", (7,), confidence="low")], judged=False, why="")
+        incidents.take([finding("proxy_stall", (2,), confidence="high")], judged=False, why="")
+    assert names(told) == ["opened"]
+    # One that is as sure is a fault of its own.
+    incidents.take([finding("process_died", (7,), status="crash", confidence="high")], judged=False, why="")
+    assert names(told) == ["opened", "opened"]
+
+
 def test_next_watch_goes_on_with_what_was_open(
     make: Callable[[], Incidents], told: list[tuple[str, Incident]], clock: Clock
 ) -> None:
