@@ -83,8 +83,8 @@ class Facts:
         )
 
     def places(self) -> dict[int, set[str]]:
-        """Return the hosts of each rank."""
-        return {rank: {host for host, _ in found} for rank, found in self.processes.items()}
+        """Return the hosts of each rank; where no line names one, of each rank inside the greatest communicator."""
+        return {rank: {host for host, _ in found} for rank, found in (self.processes or self.members).items()}
 
     def related(self, other: Facts) -> bool:
         """Say whether both speak of one host or communicator."""

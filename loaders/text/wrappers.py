@@ -92,7 +92,8 @@ _LEVELS: Final = frozenset(
 _NO_HOST: Final = re.compile(
     r"(?:.*(?:Error|Exception|Warning|Interrupt|Exit|Failure)|\d+|epoch\d*|step\d*|iter\d*|srun|slurmstepd|mpirun|"
     r"rank\d*|"
-    r"https?|[A-Z]+\d*)$"
+    # Words joined by underscores name a function.
+    r"https?|[A-Z]+\d*|[a-z]+(?:_[a-z]+)+)$"
 )
 
 

@@ -459,3 +459,27 @@ def test_a_call_on_another_communicator_instead(tmp_path: Path) -> None:
     for rank in range(8):
         text += make.call(rank, 12, comm="0x9f30") if rank == 3 else make.call(rank, 39)
     assert named(verdict_of(tmp_path, {"nccl.log": text + TROUBLE}))[:3] == ("order_deadlock", "high", (3,))
+
+
+# -- state of machines --------------------------------------------------------------------------------------------
+
+
+def test_a_hot_gpu_alone_is_said_without_being_sure_that_it_matters(tmp_path: Path) -> None:
+    gpus = {
+        f"{bus[:-3].upper().zfill(2)}:00.0": {"hot": n == 1, "clock": 900 if n == 1 else 1980}
+        for n, bus in enumerate(make.BUSES)
+    }
+    verdict = verdict_of(tmp_path, {"smi-n2.txt": make.smi(gpus)})
+    assert named(verdict)[:2] == ("slow_gpu", "medium")
+    assert named(verdict)[3] == ("n2",) or verdict.findings[0].root_cause.devices == ("0000:43:00.0",)
+
+
+def test_storage_that_stalls_stands_beside_a_checkpoint_that_does_not_end(tmp_path: Path) -> None:
+    saving = "[rank0]: saving checkpoint at iteration 5000 to /ckpt\n"
+    waiting = "".join(make.timed_out(rank) for rank in range(1, 8))
+    stalled = make.kernel("n0", "17:00", "nfs: server fs1 not responding, still trying")
+    alone = verdict_of(tmp_path / "1", {"console.log": UP + saving + waiting})
+    beside = verdict_of(tmp_path / "2", {"console.log": UP + saving + waiting, "journal-n0.txt": stalled})
+    assert named(alone)[:3] == named(beside)[:3] == ("checkpoint", "high", (0,))
+    assert [v.source for v in beside.findings[0].votes if v.source == "storage"]
+    assert not [v.source for v in alone.findings[0].votes if v.source == "storage"]
