@@ -200,16 +200,17 @@ def _split(store: Store, folder: Path, digest: str) -> tuple[str, tuple[Draft, .
     return first, tuple(drafts)
 
 
-def add_timeline(path: Path, stages: Stages) -> None:
-    """Add what the timeline is drawn from to a trace before it is published. Without it all else still works."""
+def add_timelines(draft: Draft, stages: Stages) -> None:
+    """Add what timelines are drawn from to a draft and its further jobs. Without them all else still works."""
     from mycroft.loaders import pyramid
 
-    stages.progress("pyramid", 0, None, "ranks")
-    try:
-        pyramid.build(path, tell=lambda done, total: stages.progress("pyramid", done, total, "bands"))
-    except Exception as error:
-        LOG.exception("timeline of %s", path)
-        stages.problem(f"the timeline could not be made ({type(error).__name__}: {error}); all other pages work")
+    stages.progress("pyramid", 0, None, "bands")
+    for path in (draft.path, *(other.path for other in draft.others)):
+        try:
+            pyramid.build(path, tell=lambda done, total: stages.progress("pyramid", done, total, "bands"))
+        except Exception as error:
+            LOG.exception("timeline of %s", path)
+            stages.problem(f"the timeline could not be made ({type(error).__name__}: {error}); all other pages work")
 
 
 def room_in(folder: Path) -> Limits:
@@ -322,7 +323,7 @@ def ingest(sources: Sequence[str | Path | NamedFile], data_dir: Path, *, title: 
     clear_stale(data_dir)
     with work_dir(data_dir) as folder:
         draft = prepare(sources, folder, stages)
-        add_timeline(draft.path, stages)
+        add_timelines(draft, stages)
         published = publish(draft, data_dir, title=title, truth=truth_of(sources))
     stages.end()
     return published
@@ -445,7 +446,7 @@ class Worker:
         try:
             sources = uploaded(job.sources)
             draft = prepare(sources, folder, stages)
-            add_timeline(draft.path, stages)
+            add_timelines(draft, stages)
             with self._ending:
                 published = publish(draft, self._config.data_dir, title=job.title, truth=truth_of(sources))
                 stages.end()

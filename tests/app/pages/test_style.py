@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[3]
 ASSETS = ROOT / "assets"
 SHEETS = {path.name: path.read_text(encoding="utf-8") for path in sorted((ASSETS / "css").glob("*.css"))}
-SCRIPTS = sorted([*ASSETS.glob("*.js"), *ASSETS.glob("*.mjs"), *(ASSETS / "modules").glob("*.mjs")])
+SCRIPTS = sorted([*ASSETS.glob("*.js"), *ASSETS.glob("*.mjs"), *(ASSETS / "modules").rglob("*.mjs")])
 
 # What may be in the hue: the root cause, suspected or sure, and nothing else.
 CAUSE_SELECTORS = re.compile(r"cause|suspect|chain-cross")
@@ -134,6 +134,6 @@ def test_every_module_is_reached_from_main() -> None:
         if path in reached:
             continue
         reached.add(path)
-        for name in re.findall(r'from "(\./[^"]+)"', path.read_text(encoding="utf-8")):
+        for name in re.findall(r'from "(\.{1,2}/[^"]+)"', path.read_text(encoding="utf-8")):
             todo.append((path.parent / name).resolve())
-    assert set((ASSETS / "modules").glob("*.mjs")) <= reached
+    assert set((ASSETS / "modules").rglob("*.mjs")) <= reached
