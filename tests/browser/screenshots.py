@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, expect
 
 from mycroft.app.ingest import Stages, ingest
 from tests.browser import published
@@ -44,6 +44,11 @@ def pages(site: Site, traces: dict[str, tuple[str, str]]) -> list[tuple[str, str
         ("stacks", f"{trace}/stacks", ("light",)),
         ("evidence", f"{trace}/files", ("light",)),
         ("operation", site.page("hang_root_cause", "/op/world-434b/40"), ("light",)),
+        ("chunk-flow-ring", f"{site.url}/t/flow-ring/op/dp-0a/7", both),
+        ("chunk-flow-tree", f"{site.url}/t/flow-tree/op/dp-0a/7?ch=1&r=5", both),
+        ("chunk-flow-pairs", f"{site.url}/t/flow-pairs/op/dp-0a/7", ("light",)),
+        ("timeline-bars", f"{site.url}/t/flow-ring/timeline", both),
+        ("timeline-heat", f"{trace}/timeline?m=wait", both),
         ("traces", f"{site.url}/", ("light",)),
     ]
     return found
@@ -57,6 +62,8 @@ def take(browser: Browser, name: str, address: str, theme: str) -> None:
     page.wait_for_selector("[data-ready]")
     page.wait_for_load_state("networkidle")
     page.evaluate("document.fonts.ready")
+    for drawn in page.locator("[data-flow], [data-timeline]").all():
+        expect(drawn).to_have_attribute("data-drawn", "")
     page.screenshot(path=OUT / f"{name}-{theme}.png")
     context.close()
 
@@ -71,6 +78,7 @@ def main() -> int:
             made = ingest([SAMPLES / sample], data_dir, title=sample, stages=Stages(lambda *_: None))
             traces[name] = (made.trace, made.page)
         published.publish(data_dir)
+        published.publish_flows(data_dir)
         with served(data_dir) as site, chromium() as browser:
             for name, address, themes in pages(site, traces):
                 for theme in themes:
