@@ -202,19 +202,19 @@ def score(run: Run) -> Score:
         )
     host = share(truth.hosts, answer.hosts)
     rank = host if truth.on_host else share(truth.ranks, answer.ranks)
-    if truth.also and not rank:
-        rank = max(share((other,), answer.ranks) for other in truth.also)
+    # Of several faults another may come first; of which part it is, is then not asked.
+    other = 0.0 if rank else max((share((r,), answer.ranks) for r in truth.also), default=0.0)
     return Score(
         detected=True,
         delay_s=None if answer.at_ns == NOT_LIVE_NS else (answer.at_ns - injected) / NS_PER_S,
-        rank=rank,
-        in_set=rank > 0,
-        host=host,
-        component=answer.component in truth.components,
+        rank=rank or other,
+        in_set=bool(rank or other),
+        host=host or other,
+        component=bool(other) or answer.component in truth.components,
         reported=answer.component if answer.component in COMPONENTS else "other",
         early=early,
         certainty=answer.certainty,
-        confident_wrong=answer.confidence == "high" and not rank,
+        confident_wrong=answer.confidence == "high" and not (rank or other),
     )
 
 
