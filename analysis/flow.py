@@ -15,19 +15,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple
 
-# What goes up a tree has ended before what comes down has, at the same rank and by its own clock.
-TREE_ENDS: Final = """
-SELECT s.rank, s.comm_id AS comm, s.channel, s.peer,
-       sum(sign(epoch_ns(r.end_ts) - epoch_ns(s.end_ts))) AS votes
-FROM flow_ops s
-JOIN flow_ops r
-    ON r.rank = s.rank AND r.comm_id = s.comm_id AND r.op_seq = s.op_seq AND r.channel = s.channel AND r.peer = s.peer
-JOIN coll_ops o
-    ON o.rank = s.rank AND o.comm_id = s.comm_id AND o.op_seq = s.op_seq AND o.algo = 'TREE' AND o.state = 'completed'
-WHERE s.dir = 'send' AND r.dir = 'recv'
-GROUP BY ALL
-ORDER BY ALL
-"""
 # Chunks in flight per connection: NCCL has eight slots and moves two at a time in rings of the simple protocol.
 SLOTS: Final = 8
 _DOUBLED_KINDS: Final = ("all_reduce", "all_gather", "reduce_scatter")

@@ -110,6 +110,7 @@ WHERE s.rank IN (SELECT unnest(string_split($1, ',')::BIGINT[])) AND s.op_kind =
     AND s.enq_ts >= make_timestamp_ns($2) AND o.enq_ts >= make_timestamp_ns($2)
     AND s.enq_ts < make_timestamp_ns($3) AND o.enq_ts < make_timestamp_ns($3)
 """
+# What goes up a tree has ended before what comes down has, at the same rank and by its own clock.
 TREE_ENDS_OF: Final = """
 SELECT s.rank, s.comm_id AS comm, s.channel, s.peer,
        sum(sign(epoch_ns(r.end_ts) - epoch_ns(s.end_ts))) AS votes
