@@ -205,7 +205,7 @@ def report(results: Sequence[Result]) -> str:
         "## Generated jobs",
         "",
         "Dumps of 64 ranks from `tests/data/flight_recorder/make_nccl_fr.py`, a model of an NCCL job. The fault rank",
-        f"differs from seed to seed ({seeds} seeds here) and no topology file is given. A case is right when exactly",
+        f"differs from seed to seed (here: {seeds}) and no topology file is given. A case is right when exactly",
         "the guilty ranks are named, or health is said of a healthy job. Where the dumps cannot name the one",
         "(`fr_identifiable` false in the truth), right is `cannot_tell` or a candidate set that holds it at no more",
         "than medium confidence; these are counted apart.",
