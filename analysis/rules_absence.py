@@ -140,6 +140,8 @@ def absent(case: Case, left: set[int]) -> Explained:
     suspects = [i for i in indices if not case.is_victim(blamed[i])] or indices
     passed: list[tuple[str, tuple[int, ...], str]] = []
     doubts: list[tuple[str, str]] = []
+    if all(case.is_victim(blamed[i]) for i in suspects):
+        doubts.append(("medium", "it reports itself that others stopped, as every rank does that stands still"))
     if dropped := [blamed[i] for i in indices if i not in suspects]:
         passed.append(("absent", tuple(sorted(dropped)), "they report themselves that others stopped"))
     one_of = False

@@ -428,3 +428,14 @@ def test_nothing_to_look_at_is_not_healthy(verdict_of: VerdictOf) -> None:
     trace = TraceBuilder(world=2)
     trace.dumps = set()
     assert verdict_of(trace).status == "cannot_tell"
+
+
+def test_a_rank_that_reports_itself_that_others_stopped_is_not_named_for_sure(verdict_of: VerdictOf) -> None:
+    trace, group = job()
+    for rank in (0, 1, 3):
+        trace.call(rank, group, 4, done=False)
+    for rank in range(4):
+        trace.event(rank, "connection_closed", text="Connection closed by peer", at_ms=900)
+    finding = only(verdict_of(trace))
+    assert (finding.root_cause.ranks, finding.confidence) == ((2,), "medium")
+    assert "reports itself" in "; ".join(finding.confidence_why)
