@@ -72,7 +72,7 @@ def test_of_two_trees_the_broken_one_is_open(site: Site, page: Page) -> None:
 def test_all_pairs_are_a_matrix_and_the_table_has_their_numbers(site: Site, page: Page) -> None:
     opened(page, site, "pairs")
     expect(page.get_by_role("group", name=re.compile("^Matrix of 12 senders"))).to_be_visible()
-    page.get_by_text("View as table").click()
+    page.locator("[data-flow]").get_by_text("View as table").click()
     row = page.locator("[data-flow] tbody tr").first
     expect(row).to_contain_text("stopped")
 
@@ -82,3 +82,8 @@ def test_a_flow_that_cannot_be_read_says_why(site: Site, page: Page, watch: Any)
     page.route("**/flow/**", lambda route: route.continue_(url=route.request.url.replace("/flow/dp-0a/7", "/flow/x/7")))
     opened(page, site, "ring")
     expect(page.locator("[data-flow]").get_by_role("alert")).to_contain_text("no source of flow-ring shows flows")
+
+
+def test_what_is_done_is_done_and_not_unknown_when_nothing_more_is_heard(site: Site, page: Page) -> None:
+    opened(page, site, "ring", "?r=3&ch=0")
+    expect(page.locator(".flow__said")).to_contain_text("Rank 3 → rank 4, channel 0: done.")

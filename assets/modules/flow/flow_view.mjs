@@ -7,6 +7,7 @@ import { matrix, pairLens, PAIRS_SHOWN, ringLens, treeLens } from "./lens.mjs";
 import { edgeAt, indexed, lastMovement, orderOf, said, WORDS, worstEdge } from "./states.mjs";
 import { GAP, heightOf, LEFT, paintStrips, shownChannels, STRIP } from "./strips.mjs";
 import { s } from "../svg.mjs";
+import { defs } from "./parts.mjs";
 
 const WIDTH_LEAST = 760;
 
@@ -154,7 +155,9 @@ class FlowView {
     const limits = flow.limits.length ? make("p", { class: "flow__limit" }, `${flow.limits.join("; ")}.`) : null;
     this.table = make("details", { class: "fold" }, make("summary", {}, "View as table"));
     this.table.addEventListener("toggle", () => this.fillTable());
-    place.replaceChildren(make("div", { class: "flow" }, ...(flow.ticks > 1 ? [scroll, this.words, this.qps, time] : [scroll, this.words, this.qps]), make("p", { class: "flow__reading" }, flow.reading), legend, ...(limits ? [limits] : []), this.table));
+    // One pattern for all pictures: one inside of a fold that is closed would be drawn nowhere.
+    const patterns = s("svg", { width: 0, height: 0, "aria-hidden": "true", style: "position:absolute" }, defs());
+    place.replaceChildren(patterns, make("div", { class: "flow" }, ...(flow.ticks > 1 ? [scroll, this.words, this.qps, time] : [scroll, this.words, this.qps]), make("p", { class: "flow__reading" }, flow.reading), legend, ...(limits ? [limits] : []), this.table));
   }
 
   moveTo(tick) {

@@ -1,14 +1,14 @@
 // The lens on a part of the flow: three ranks before and after in a ring, the way to the root in a tree, or pairs.
 
 import { s, text } from "../svg.mjs";
-import { arrow, barGroups, barNames, BARS_HEIGHT, box, BOX_HEIGHT, defs, kindOf, pill } from "./parts.mjs";
+import { arrow, barGroups, barNames, BARS_HEIGHT, box, BOX_HEIGHT, kindOf, pill } from "./parts.mjs";
 import { childrenOf, edgeAt, folded, runs } from "./states.mjs";
 
 const LEFT = 92;
 const AROUND = 3;
 
 function picture(width, height, label, ...children) {
-  return s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "flow__svg", role: "group", "aria-label": label }, defs(), ...children);
+  return s("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "flow__svg", role: "group", "aria-label": label }, ...children);
 }
 
 /** Seven ranks of a ring around the chosen one; the rest is folded into a pill on either side. */
@@ -83,7 +83,7 @@ export function treeLens(view, width, channel) {
   const columns = shown.length + (kids.length ? 1 : 0);
   const slot = Math.min((width - LEFT) / columns, 220);
   const boxWidth = Math.min(slot - 64, 112);
-  const block = BOX_HEIGHT + BARS_HEIGHT + 4;
+  const block = BOX_HEIGHT + BARS_HEIGHT + 12;
   const rows = Math.max(1, kids.length);
   const y = 4 + ((rows - 1) * block) / 2;
   const parts = [text(84, y + BOX_HEIGHT / 2 + 4, `channel ${channel}`, "flow-label--strong", "end")];

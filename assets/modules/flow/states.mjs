@@ -55,14 +55,17 @@ export function halfAt(halves, tick, flow) {
   const column = (at) => sum(found.map(({ step }) => step[at]));
   const idle = found.map(({ step }) => (step[5] ?? 0) + (tick - step[0]) * flow.tick_ms);
   const silence = found.map(({ half }) => (half[6] === null ? 0 : (tick - half[6]) * flow.tick_ms));
+  const total = sum(halves.map((half) => half[5]));
+  // What is done has nothing more to say; of anything else no word for that long means that nothing is known.
+  const isOver = total !== null && column(4) !== null && column(4) >= total;
   return {
     posted: column(1),
     ready: column(2),
     moved: column(3),
     done: column(4),
-    total: sum(halves.map((half) => half[5])),
+    total,
     idle_ms: Math.min(...idle),
-    silent: Math.min(...silence) > flow.silent_ms,
+    silent: !isOver && Math.min(...silence) > flow.silent_ms,
     qps: found.length > 1 || found[0].half[4] !== null ? found.map(({ half, step }) => ({ qp: half[4], done: step[4], total: half[5], idle_ms: (step[5] ?? 0) + (tick - step[0]) * flow.tick_ms })) : [],
   };
 }
