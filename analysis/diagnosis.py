@@ -92,7 +92,7 @@ def _without_flight(case: Case, evidence: FlowEvidence, findings: tuple[Finding,
     A hang, where they show the job at work; slowness always: who waits takes as long as who is waited for, and only the
     flows tell the two apart.
     """
-    if evidence.snapshot is None or any(d.kind != "ring" for d in case.facts.dumps.values()):
+    if evidence.snapshot is None or not set(case.facts.dumps) <= set(evidence.snapshot.ranks):
         return findings
     left_out = {"slow"}
     if evidence.moves and not evidence.stalls and not case.facts.stacks:

@@ -17,6 +17,8 @@ from mycroft.analysis.facts import Frames
 from mycroft.analysis.flow import FlowKey, Half, OpenOp, OpKey, Snapshot
 from mycroft.analysis.host_clocks import clock_offsets
 
+# Rows of a Flight Recorder of the same run are counted from another number and know no kernel: only the tracer's own
+# are read here.
 RING_DUMPS: Final = """
 SELECT rank, coalesce(has_timing, FALSE) AS kernels, lib_version
 FROM rank_dumps
@@ -40,7 +42,7 @@ SELECT rank, comm_id AS comm, CAST(op_seq AS BIGINT) AS seq, CAST(pair_seq AS BI
        CASE WHEN state NOT IN ('scheduled', 'started', 'aborted') OR dur_ns IS NOT NULL
             THEN epoch_ns(start_ts) + coalesce(dur_ns, 0) END AS end_ns
 FROM coll_ops
-WHERE rank IN (SELECT rank FROM rank_dumps WHERE kind = 'ring') AND op_seq IS NOT NULL
+WHERE file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring') AND op_seq IS NOT NULL
     AND NOT coalesce(retired, FALSE) AND (enq_ts IS NULL OR enq_ts < make_timestamp_ns($1))
     AND (
         (dur_ns IS NULL AND state IN ('scheduled', 'started', 'aborted'))
@@ -57,7 +59,8 @@ SELECT c.rank, c.comm_id AS comm, CAST(c.op_seq AS BIGINT) AS seq, CAST(c.pair_s
        CAST(c.op_kind AS VARCHAR) AS kind, c.peer, epoch_ns(c.start_ts) + coalesce(c.dur_ns, 0) AS end_ns
 FROM coll_ops c
 SEMI JOIN wanted w ON c.comm_id = w.comm AND coalesce(CAST(c.pair_seq AS BIGINT), CAST(c.op_seq AS BIGINT)) = w.seq
-WHERE state NOT IN ('scheduled', 'started', 'aborted') OR state IS NULL OR dur_ns IS NOT NULL OR retired
+WHERE (state NOT IN ('scheduled', 'started', 'aborted') OR state IS NULL OR dur_ns IS NOT NULL OR retired)
+    AND c.file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
 ORDER BY ALL
 """
 REACHED: Final = """
@@ -68,10 +71,11 @@ WITH clock AS (
     SELECT comm_id AS comm, rank, CAST(op_seq AS BIGINT) AS last, enq_ts AS ts
     FROM coll_ops
     WHERE NOT coalesce(is_p2p, FALSE) AND op_kind NOT IN ('send', 'recv')
+        AND file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
     UNION ALL
     SELECT comm_id AS comm, rank, last_enqueued AS last, ts
     FROM group_status
-    WHERE last_enqueued IS NOT NULL
+    WHERE last_enqueued IS NOT NULL AND file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
 )
 SELECT c.comm, c.rank, max(c.last) AS last
 FROM calls c LEFT JOIN clock k USING (rank)
@@ -109,6 +113,8 @@ FROM coll_ops s JOIN coll_ops o ON o.rank = s.rank AND o.enq_ts > s.enq_ts AND o
 WHERE s.rank IN (SELECT unnest(string_split($1, ',')::BIGINT[])) AND s.op_kind = 'send' AND s.dur_ns > 1000000
     AND s.enq_ts >= make_timestamp_ns($2) AND o.enq_ts >= make_timestamp_ns($2)
     AND s.enq_ts < make_timestamp_ns($3) AND o.enq_ts < make_timestamp_ns($3)
+    AND s.file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
+    AND o.file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
 """
 # What goes up a tree has ended before what comes down has, at the same rank and by its own clock.
 TREE_ENDS_OF: Final = """

@@ -28,6 +28,7 @@ FROM coll_ops o JOIN host_of h ON h.rank = o.rank
 WHERE o.state = 'completed' AND o.dur_ns IS NOT NULL AND o.start_ts >= make_timestamp_ns(?)
     AND o.start_ts < make_timestamp_ns(?) AND o.comm_id NOT IN (SELECT comm_id FROM inside)
     AND hash(o.comm_id, coalesce(o.pair_seq, o.op_seq)) % ? = 0
+    AND o.file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
 GROUP BY ALL
 """
 RANK_HOSTS: Final = "SELECT rank, coalesce(host_id, 1000000 + rank) AS host FROM ranks ORDER BY rank"
@@ -35,7 +36,7 @@ SPAN: Final = """
 SELECT min(epoch_ns(start_ts)) AS first, max(epoch_ns(start_ts)) AS last
 FROM coll_ops
 WHERE state = 'completed' AND start_ts < make_timestamp_ns(?)
-    AND rank IN (SELECT rank FROM rank_dumps WHERE kind = 'ring')
+    AND file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
 """
 # Time back from the newest operation from which operations are taken: the second where the first knows not all hosts.
 LOOK_BACK_NS: Final = (3_000_000_000, 15_000_000_000)

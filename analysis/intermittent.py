@@ -36,6 +36,7 @@ WITH held AS (
            epoch_ns(enq_ts) AS enq
     FROM coll_ops
     WHERE comm_id IN (SELECT comm_id FROM held)
+        AND file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
 )
 SELECT b.rank, b.comm_id AS comm, CAST(b.op_seq AS BIGINT) AS seq, CAST(b.op_kind AS VARCHAR) AS kind, b.p2p, b.channel,
        CAST(b.dir AS VARCHAR) AS dir, b.peer, epoch_ns(b.end_ts) AS end_ns, CAST(b.net AS BIGINT) AS net,

@@ -39,7 +39,7 @@ SELECT rank, comm_id AS comm, CAST(CASE WHEN is_p2p THEN coalesce(pair_seq, op_s
        epoch_ns(enq_ts) AS enq, epoch_ns(kstart_ts) AS kstart, epoch_ns(dep_end_ts) AS dep,
        epoch_ns(start_ts) + dur_ns AS "end"
 FROM coll_ops
-WHERE rank IN (SELECT rank FROM rank_dumps WHERE kind = 'ring') AND state = 'completed' AND dur_ns IS NOT NULL
+WHERE file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring') AND state = 'completed' AND dur_ns IS NOT NULL
     AND enq_ts IS NOT NULL AND start_ts < make_timestamp_ns(?)
 """
 FLOWS: Final = """

@@ -41,7 +41,7 @@ SELECT comm_id AS comm, rank, CAST(coalesce(pair_seq, op_seq) AS BIGINT) AS seq,
        CASE WHEN dur_ns IS NOT NULL THEN epoch_ns(start_ts) + dur_ns END AS "end"
 FROM coll_ops
 WHERE enq_ts IS NOT NULL AND enq_ts < make_timestamp_ns($2) AND NOT coalesce(retired, FALSE)
-    AND rank IN (SELECT rank FROM rank_dumps WHERE kind = 'ring')
+    AND file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
     AND (dur_ns IS NULL OR epoch_ns(start_ts) + dur_ns - epoch_ns(enq_ts) > $1)
 ORDER BY comm, rank, enq
 """
