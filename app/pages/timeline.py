@@ -23,10 +23,11 @@ def layout(ctx: PageContext, trace: str) -> Component:
         missing = panel(
             "No timeline",
             empty(
-                "No operation of this trace has a time, so there is nothing to draw.",
-                html.P("Dumps of the Flight Recorder and of the tracer have times; logs alone do not."),
+                "This trace holds no timeline.",
+                html.P("None of its operations has a time, as with logs alone, or it was loaded by an older version."),
                 html.P(link("The overview shows what is known.", page.links.overview())),
             ),
+            level=1,
         )
         return page.frame("timeline", missing, crumbs=crumbs, tab="timeline")
     plan = timeline.plan_of(page.reader)
