@@ -145,7 +145,7 @@ def _bootstrap(scope: FileScope, line: Line, match: re.Match[str]) -> None:
     )
 
 
-_DEVICE: Final = re.compile(r"\[(\d+)\](\{[^}]{1,400}\}|[^\s\[;]+)")
+_DEVICE: Final = re.compile(r"\[(\d{1,4})\](\{[^}]{1,400}\}|[^\s\[;]+)")
 
 
 def devices_of(scope: FileScope) -> dict[tuple[Process, str], dict[int, str]]:
@@ -168,7 +168,7 @@ def _ib_devices(scope: FileScope, line: Line, match: re.Match[str]) -> None:
         say(scope, line, match, "identity", name="address", device=oob[1], peer=oob[2], detail="oob")
 
 
-_SOCKET_DEVICE: Final = re.compile(r"\[(\d+)\]([\w.@-]{1,40}):([\w.:%-]{1,80}?)<\d+>")
+_SOCKET_DEVICE: Final = re.compile(r"\[(\d{1,4})\]([\w.@-]{1,40}):([\w.:%-]{1,80}?)<\d+>")
 
 
 def _socket_devices(scope: FileScope, line: Line, match: re.Match[str]) -> None:

@@ -48,11 +48,17 @@ def writer_of(line: Line, at: int) -> Writer:
     return Writer(
         found.start(),
         host if host and not host.isdigit() else line.facts.host,
-        int(found["pid"]),
-        int(found["tid"]),
+        _number(found["pid"]),
+        _number(found["tid"]),
         int(found["dev"]) if found["dev"] else None,
         found["level"],
     )
+
+
+def _number(digits: str) -> int | None:
+    """Return the id of a process or thread; None for what cannot be one, in a damaged line."""
+    number = int(digits)
+    return number if number < 1 << 32 else None
 
 
 def say(scope: FileScope, line: Line, match: re.Match[str], kind: str, **columns: Any) -> Row:

@@ -82,7 +82,11 @@ def test_many_writers_at_once_are_bounded(tmp_path: Path) -> None:
 
 def test_a_number_that_no_process_has_costs_that_number_alone(tmp_path: Path) -> None:
     text = "".join(f"n1:{pid}:9 [0] NCCL INFO Bootstrap : Using eth0:10.0.0.1<0>\n" for pid in (2**32, 77))
+    text += f"n1:78:9 [0] NCCL INFO NET/IB : Using [{2**64}]mlx5_0:1/IB [1]mlx5_1:1/IB ; OOB eth0:10.0.0.1<0>\n"
+    text += f"n1:{2**32}:9 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via NET/IB/0\n"
     with loaded(tmp_path, {"nccl.log": text}) as store:
-        rows = store.frame("SELECT pid FROM events WHERE kind = 'identity' ORDER BY line").rows()
+        rows = store.frame(
+            "SELECT pid FROM events WHERE kind = 'identity' AND name = 'address' AND detail = 'bootstrap' ORDER BY line"
+        ).rows()
         assert rows == [(None,), (77,)]
         assert store.frame("SELECT problems FROM files").item() is None
