@@ -19,6 +19,8 @@ OP_LEVEL_DEVICE: Final = 0.6
 ACCUSED_SILENT: Final = 0.8
 AGREES: Final = 1.2
 CONTRADICTS: Final = 0.5
+# A link that loses the receiver's word of what it posted leaves a sender that has data and does not send.
+LOST_CREDIT: Final = 0.7
 
 
 @dataclass(slots=True)
@@ -46,6 +48,7 @@ class Certainty:
         return "medium" if self.value >= MEDIUM else "low"
 
     def told(self) -> tuple[str, ...]:
-        """Return every term with its number, and their product."""
-        shown = [f"{name} {value:.2f}: {words}" for name, value, words in self.terms]
-        return (*shown, f"product {self.value:.2f}")
+        """Return the doubts with their numbers, then what leaves none, and the product of all."""
+        doubts = [f"{words} ({name} {value:.2f})" for name, value, words in self.terms if value != 1.0]
+        clear = [f"{words} ({name})" for name, value, words in self.terms if value == 1.0]
+        return (*doubts, *(["; ".join(clear)] if clear else []), f"in numbers {self.value:.2f} of 1")

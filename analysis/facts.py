@@ -16,9 +16,7 @@ import polars as pl
 
 # The tracer and a Flight Recorder of one run count operations from different numbers: where both are there, the order
 # of calls is read from the Flight Recorder and the flows tell of the rest.
-_ONE_COUNT: Final = """(file_id NOT IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
-    OR NOT EXISTS (FROM rank_dumps WHERE kind = 'flight_recorder'))"""
-OPS: Final = f"""
+OPS: Final = """
 SELECT
     rank,
     comm_id AS comm,
@@ -46,7 +44,8 @@ SELECT
     file_id AS file,
     CAST(line AS BIGINT) AS line
 FROM coll_ops
-WHERE {_ONE_COUNT}
+WHERE (file_id NOT IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
+    OR NOT EXISTS (FROM rank_dumps WHERE kind = 'flight_recorder'))
 """
 GROUPS: Final = """
 SELECT comm_id, key, name, "desc", kind, backend, size, seen_size
@@ -58,18 +57,20 @@ SELECT comm_id, rank, comm_rank, CAST(source AS VARCHAR) AS source
 FROM members
 ORDER BY comm_id, rank
 """
-DUMPS: Final = f"""
+DUMPS: Final = """
 SELECT d.rank, d.file_id, d.kind, d.version, d.backend, d.entries, d.first_record, d.last_record,
        epoch_ns(d.first_ts) AS first_ns, epoch_ns(d.last_ts) AS last_ns, d.has_events, d.has_timing, d.only_active,
        coalesce(f.problems LIKE '%cut short%', FALSE) AS cut
 FROM rank_dumps d LEFT JOIN files f USING (file_id)
-WHERE {_ONE_COUNT}
+WHERE (file_id NOT IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
+    OR NOT EXISTS (FROM rank_dumps WHERE kind = 'flight_recorder'))
 ORDER BY d.rank, d.file_id
 """
-STATUS: Final = f"""
+STATUS: Final = """
 SELECT rank, comm_id AS comm, last_enqueued, last_started, last_completed, epoch_ns(ts) AS ts, file_id, line
 FROM group_status
-WHERE {_ONE_COUNT}
+WHERE (file_id NOT IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
+    OR NOT EXISTS (FROM rank_dumps WHERE kind = 'flight_recorder'))
 ORDER BY comm_id, rank, file_id, line
 """
 RANKS: Final = """
@@ -104,10 +105,12 @@ ORDER BY s.rank, s.file_id, s.line, s.thread
 LIMIT 200000
 """
 CALL_SITES: Final = "SELECT stack_id, frames FROM stack_texts WHERE stack_id IN (SELECT unnest(?))"
-OP_ROWS: Final = f"""
+OP_ROWS: Final = """
 SELECT rank, op_name, in_sizes, out_sizes, dtype, out_dtype, stack_id, file_id, line
 FROM coll_ops
-WHERE comm_id = ? AND op_seq = ? AND NOT coalesce(is_p2p, FALSE) AND {_ONE_COUNT}
+WHERE comm_id = ? AND op_seq = ? AND NOT coalesce(is_p2p, FALSE)
+    AND (file_id NOT IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
+    OR NOT EXISTS (FROM rank_dumps WHERE kind = 'flight_recorder'))
 ORDER BY rank, record_id
 """
 META: Final = "SELECT key, value FROM trace_meta ORDER BY key"

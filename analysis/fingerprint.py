@@ -48,7 +48,11 @@ class Fingerprint:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as it is kept: plain lists and texts."""
-        return {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(self).items()}
+        fields: dict[str, Any] = asdict(self)
+        texts = {
+            key: [str(item) for item in getattr(self, key)] for key, value in fields.items() if type(value) is tuple
+        }
+        return {**fields, **texts}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from mycroft.analysis.findings import iso
 from mycroft.analysis.flow import FlowKey, OpKey, Snapshot
 from mycroft.analysis.flow_graph import Cause, FlowGraph, flow_node, flow_of, op_of
 from mycroft.analysis.flow_rows import read_snapshot
-from mycroft.analysis.stall_causes import OF_RANKS, ends_of, grouped, kind_of, of_hosts, one_operation
+from mycroft.analysis.stall_causes import OF_RANKS, ends_of, grouped, kind_of, of_hosts, one_operation, unsent
 from mycroft.analysis.stall_reasons import Weight, certainty_of, excluded, minority, said_by_devices
 from mycroft.analysis.verdict import (
     Alternative,
@@ -76,7 +76,8 @@ _KINDS: Final[dict[str, _Kind]] = {
         "proxy_stall",
         "process",
         "proxy_ns",
-        "The proxy thread of {who} hands nothing to the network in {op}, although it has data and credit ({why}).",
+        "Nothing is handed to the network in {op} although data is there ({why}): the sender's proxy thread, or a link "
+        "that lost what the receiver said of its buffers; {who}.",
         "gdb -p <pid> -batch -ex 'thread apply all bt'; look for the thread named NCCL Progress",
         stage="sender's proxy: ready, not handed over",
     ),
@@ -251,6 +252,10 @@ class _Teller:
             told = tuple(r for r in ranks if self.said.agrees("net", r, self.hosts.get(r)))
             ranks = told or ranks
             return ranks, len(ranks) > 1
+        flow = unsent(cause)
+        if flow is not None:
+            # Its proxy, or the receiver's word was lost on the way: either end.
+            return tuple(sorted((flow.src, flow.dst))), True
         if kind == "nvlink":
             ranks = self.snapshot.members.get(cause.nodes[0].key[0], ())
             return ranks, len(ranks) > 1

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from mycroft.analysis.flow_graph import Cause, flow_of, op_of
+from mycroft.analysis.flow import FlowKey
+from mycroft.analysis.flow_graph import Cause, flow_node, flow_of, op_of
+from mycroft.analysis.waitgraph import Node
 
 # Sinks that name a rank and may be of a whole host.
 OF_RANKS: Final = ("crash", "silent", "stopped")
@@ -13,6 +15,7 @@ OF_RANKS: Final = ("crash", "silent", "stopped")
 
 def grouped(causes: Sequence[Cause]) -> list[Cause]:
     """Stuck flows of one fault are one cause: all `net` ends that share a rank, and every sink of one rank once."""
+    causes = _without_credit(causes)
     nets = [c for c in causes if c.kind == "net"]
     rest = [c for c in causes if c.kind != "net"]
     groups: list[list[Cause]] = []
@@ -25,11 +28,34 @@ def grouped(causes: Sequence[Cause]) -> list[Cause]:
         Cause(
             tuple(sorted({n for c in group for n in c.nodes})),
             tuple(sorted({r for c in group for r in c.blocked})),
-            max((c.path for c in group), key=len),
+            max((c.path for c in group), key=lambda path: (path[-1:] and path[-1].dst.kind == "net", len(path))),
         )
         for group in groups
     ]
     return sorted([*joined, *rest], key=lambda c: (-len(c.blocked), c.nodes))
+
+
+def unsent(cause: Cause) -> FlowKey | None:
+    """Return the flow whose sender has data and, as the receiver says, credit; None: another kind of cause."""
+    last = cause.path[-1] if cause.path else None
+    return flow_of(last.src) if cause.kind == "proxy" and last is not None and last.src.kind == "flow" else None
+
+
+def _without_credit(causes: Sequence[Cause]) -> list[Cause]:
+    """Take senders that do not send for a dead link where one of the two ranks has another flow that stands.
+
+    The receiver's word of what it posted travels over the same link: one that is down can keep it from the sender.
+    """
+    held = {cause.nodes: flow for cause in causes if (flow := unsent(cause)) is not None}
+    found: list[Cause] = []
+    for cause in causes:
+        flow = held.get(cause.nodes)
+        others = {r for c in causes if c.kind == "net" for r in ends_of(c)}
+        others |= {r for nodes, f in held.items() if nodes != cause.nodes for r in (f.src, f.dst)}
+        if flow is not None and others & {flow.src, flow.dst}:
+            cause = Cause((Node("net", flow_node(flow).key),), cause.blocked, cause.path)
+        found.append(cause)
+    return found
 
 
 def of_hosts(causes: Sequence[Cause], hosts: Mapping[int, str | None], traced: frozenset[int]) -> list[Cause]:

@@ -9,6 +9,7 @@ from typing import Final
 from mycroft.analysis.certainty import (
     ACCUSED_SILENT,
     AGREES,
+    LOST_CREDIT,
     OP_LEVEL_ABSENT,
     OP_LEVEL_DEVICE,
     SEND_ONLY,
@@ -113,7 +114,10 @@ def excluded(snapshot: Snapshot, flow: FlowKey, sink: str) -> tuple[Alternative,
         add("flush", flow.dst, no_recv if recv is None else f"{recv.moved} received, {recv.ready} of them flushed")
     elif pattern == "1>2":
         add("app", flow.dst, no_recv if recv is None else f"it has entered: its half shows {recv.posted} posted")
-        add("net", flow.src, f"all that was handed over is acknowledged ({send.done} of {send.moved})")
+        if recv is not None and recv.posted > send.moved:
+            add("net", flow.dst, "not excluded: a link that loses the receiver's word of what it posted looks the same")
+        else:
+            add("net", flow.src, f"all that was handed over is acknowledged ({send.done} of {send.moved})")
         if recv is None:
             for name, rank in (("proxy", flow.src), ("recv_proxy", flow.dst), ("gpu", flow.dst)):
                 add(name, rank, no_recv)
@@ -177,6 +181,8 @@ def certainty_of(snapshot: Snapshot, w: Weight) -> Certainty:
     lost = len(traced - snapshot.traced)
     words = f"{lost} ranks left no trace" if lost else f"{snapshot.loss:.0%} of the heartbeats are missing"
     found.add("data", data, words)
+    if w.sink == "proxy":
+        found.add("credit", LOST_CREDIT, "a link that loses what the receiver says of its buffers looks the same")
     if w.minority:
         found.add("order", MINORITY, "of two orders the one of fewer ranks is named: neither is wrong by itself")
     found.add("corroboration", AGREES if w.agrees else 1.0, "a device says so too" if w.agrees else "no other source")

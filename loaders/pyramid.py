@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -197,8 +197,9 @@ class Plan:
     @classmethod
     def from_json(cls, text: str) -> Plan:
         """Read what `to_json` wrote."""
-        fields = json.loads(text)
-        return cls(**{**fields, "bins_ns": tuple(fields["bins_ns"])})
+        fields: dict[str, Any] = json.loads(text)
+        fields["bins_ns"] = tuple(fields["bins_ns"])
+        return cls(**fields)
 
 
 def plan(first_ns: int, last_ns: int, ranks: int) -> Plan:

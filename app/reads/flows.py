@@ -206,7 +206,9 @@ def _made(reader: TraceReader, group: Mapping[str, Any], seq: int) -> dict[str, 
         return None
     halves, said = _bounded(listed)
     times: list[int] = [row[name] for row in halves for name in ("first_ns", "end_ns") if row[name] is not None]
-    start_ns = min([*times, *([head["start_ns"]] if head and head["start_ns"] is not None else [])])
+    if head is not None and head["start_ns"] is not None:
+        times.append(int(head["start_ns"]))
+    start_ns = min(times)
     start_ns -= start_ns % (TICK_MS * 1_000_000)
     last_ns = max(row[name] for row in halves for name in ("last_ns", "end_ns") if row[name] is not None)
     steps, tick_ms = _steps(reader, [comm_id, seq, collective, start_ns])
