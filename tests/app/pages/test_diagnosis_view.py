@@ -82,7 +82,7 @@ def test_a_file_that_the_trace_does_not_list_is_named_and_not_linked() -> None:
 
 def test_a_cascade_is_drawn_to_the_culprit_and_told_in_words() -> None:
     found = page("cascade")
-    (picture,) = [p for p in pictures_of(found) if "chain-box" in p]
+    (picture,) = [p for p in pictures_of(found) if "Chain of waiting" in p]
     assert "rank 4 waits for rank 6 waits for rank 7 waits for rank 13" in picture
     assert picture.count("chain-box--cause") == 1
     assert "rank 7 waits for rank 13 in reduce_scatter 1208" in text_of(by_class(found, "chain-list")[0])
@@ -104,7 +104,7 @@ def test_the_second_fault_has_a_page_of_its_own() -> None:
 def test_a_tie_is_shown_as_a_tie() -> None:
     found = page("several_suspects")
     assert "One of 2 suspects" in text_of(found)
-    (picture,) = [p for p in pictures_of(found) if "chain-box" in p]
+    (picture,) = [p for p in pictures_of(found) if "Chain of waiting" in p]
     assert "chain-box--cause" not in picture
     assert picture.count("chain-box--suspect") == 2
 
@@ -150,6 +150,6 @@ def test_names_from_files_become_text_and_never_markup_or_addresses() -> None:
 
 def test_a_long_chain_is_folded_and_told_whole() -> None:
     found = page("hostile")
-    (picture,) = [p for p in pictures_of(found) if "chain-box" in p]
+    (picture,) = [p for p in pictures_of(found) if "Chain of waiting" in p]
     assert "9 more steps" in picture
     assert len(by_type(by_class(found, "chain-list")[0], "Li")) == 12
