@@ -170,7 +170,7 @@ def _flight_recorder(ring: Ring, label: str) -> Iterator[Found]:
     while time.monotonic() < deadline:
         time.sleep(_STEP_S)
         stamp = _stamp(dump)
-        if stamp is not None and stamp != before and stamp == last:
+        if stamp is not None and stamp[1] > 0 and stamp != before and stamp == last:
             break
         last = stamp
     else:
