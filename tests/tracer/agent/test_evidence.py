@@ -26,8 +26,12 @@ pipe = os.environ.get("TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
 def monitor():
     descriptor = os.open(pipe + "0.pipe", os.O_RDONLY | os.O_NONBLOCK)
     print("ready", flush=True)
-    while not os.read(descriptor, 16):
-        pass
+    asked = b""
+    while not asked:
+        try:
+            asked = os.read(descriptor, 16)
+        except BlockingIOError:
+            pass  # opened by the agent, nothing written yet
     Path(os.environ["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] + "0").write_bytes(b"a dump")
 writer = recorder(Path({folder!r}))
 write_ops(writer, 3)
