@@ -24,6 +24,7 @@ from mycroft.analysis.matching import match
 from mycroft.analysis.mismatch import find_mismatches
 from mycroft.analysis.several_jobs import others_in, together
 from mycroft.analysis.stacks import places
+from mycroft.analysis.stall_places import with_reason
 from mycroft.analysis.verdict import RULES_VERSION, EvidenceSummary, Finding, Status, Unknown, Verdict
 from mycroft.analysis.waitgraph import build
 
@@ -47,7 +48,8 @@ def _diagnose(store: Frames, limits: Thresholds) -> Verdict:
     facts = read_facts(store)
     case = build_case(facts, limits=limits)
     evidence = flow_evidence(store, limits.flow)
-    findings = with_flows(_without_flight(case, evidence, compose(case, blame(case))), evidence.findings)
+    told = tuple(with_reason(case, finding) for finding in evidence.findings)
+    findings = with_flows(_without_flight(case, evidence, compose(case, blame(case))), told)
     status, summary = _headline(case, findings, evidence)
     return Verdict(
         engine=f"{_version()}/{RULES_VERSION}",

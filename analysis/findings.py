@@ -111,7 +111,7 @@ def _finding(case: Case, s: Suspicion, rule: ClassRule, *, only: bool) -> Findin
         chain=chain,
         evidence=tuple(rows.rows),
         alternatives=_alternatives(case, s, rule),
-        next_steps=_next_steps(facts, s, rule),
+        next_steps=next_steps(facts, s, rule),
         votes=_votes(s),
     )
 
@@ -307,7 +307,8 @@ def _alternatives(case: Case, s: Suspicion, rule: ClassRule) -> tuple[Alternativ
     return tuple(dict.fromkeys(found))
 
 
-def _next_steps(facts: Facts, s: Suspicion, rule: ClassRule) -> tuple[str, ...]:
+def next_steps(facts: Facts, s: Suspicion, rule: ClassRule) -> tuple[str, ...]:
+    """Return what to do about a fault of this class, most useful first, commands with what is known filled in."""
     info = facts.ranks.get(s.ranks[0]) if s.ranks else None
     host = info.host if info is not None and info.host else None
     known = {

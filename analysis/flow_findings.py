@@ -119,7 +119,7 @@ _KINDS: Final[dict[str, _Kind]] = {
         "process",
         "crash_ns",
         "{who} fell silent while the others went on: its process or its host is gone, or stopped; they wait in {op}.",
-        "whether the host answers and the process exists",
+        "ps -o stat,etime,cmd -p <pid>; dmesg -T | tail -20",
         status="crash",
         stage="silent",
     ),

@@ -133,3 +133,55 @@ def test_command_line_names_stage_and_flow(tools: Tools, tmp_path: Path, capsys:
     assert "handed to the network and not acknowledged" in verdict["summary"]
     assert "from rank 0 to rank 1 on channels 0, 1" in verdict["summary"]
     assert verdict["findings"][0]["root_cause"]["flow"] == {"channel": None, "peer": 1, "dir": "send", "qp": None}
+
+
+LOADER_STACK = """\
+Process {pid}: python train.py
+Python v3.11.7 (/usr/bin/python3.11)
+
+Thread {pid} (idle): "MainThread"
+    read (storage.py:88)
+    next_batch (data/loader.py:41)
+    __next__ (torch/utils/data/dataloader.py:701)
+    train_step (train.py:120)
+    <module> (train.py:200)
+"""
+TRACEBACK = """\
+[rank1]: Traceback (most recent call last):
+[rank1]:   File "train.py", line 120, in <module>
+[rank1]:     step()
+[rank1]: ValueError: bad sample 7
+"""
+
+
+def test_stack_of_the_absent_rank_says_why_it_does_not_come(tools: Tools, tmp_path: Path) -> None:
+    rings = tmp_path / "rings"
+    assert tools.replay("stall_pair_absent", 7, rings).returncode == 0
+    (rings / "stack_rank_1.txt").write_text(LOADER_STACK.format(pid=4711))
+
+    (finding,) = verdict_of(rings, tmp_path / "trace.duckdb").findings
+
+    assert (finding.root_cause.ranks, finding.category) == ((1,), "dataloader")
+    assert "data loader" in finding.summary
+    assert any(e.file == "stack_rank_1.txt" for e in finding.evidence)
+    assert finding.confidence_why[0] == "stacks agree"
+
+
+def test_last_words_of_the_absent_rank_are_its_exception(tools: Tools, tmp_path: Path) -> None:
+    rings = tmp_path / "rings"
+    assert tools.replay("stall_pair_absent", 7, rings).returncode == 0
+    (rings / "rank1.log").write_text(TRACEBACK)
+
+    (finding,) = verdict_of(rings, tmp_path / "trace.duckdb").findings
+
+    assert (finding.root_cause.ranks, finding.category, finding.status) == ((1,), "exception", "crash")
+
+
+def test_stack_of_a_rank_that_waits_changes_nothing(tools: Tools, tmp_path: Path) -> None:
+    rings = tmp_path / "rings"
+    assert tools.replay("stall_pair_absent", 7, rings).returncode == 0
+    (rings / "stack_rank_0.txt").write_text(LOADER_STACK.format(pid=4712))
+
+    (finding,) = verdict_of(rings, tmp_path / "trace.duckdb").findings
+
+    assert (finding.root_cause.ranks, finding.category) == ((1,), "absent")
