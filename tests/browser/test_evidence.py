@@ -93,7 +93,7 @@ def test_a_query_is_answered_refused_and_downloaded(site: Site, page: Page, tmp_
     expect(answer.locator(".ag-row").first).to_contain_text("11")
     expect(answer).to_contain_text("4 rows")
     with page.expect_download() as download:
-        page.get_by_role("button", name="Download CSV").click()
+        page.get_by_role("link", name="CSV").click()
     file = tmp_path / "rows.csv"
     download.value.save_as(file)
     assert len(file.read_text().strip().splitlines()) == 5

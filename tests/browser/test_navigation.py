@@ -35,7 +35,7 @@ def test_cells_of_tables_and_shapes_of_pictures_are_links_of_the_same_kind(site:
     page.goto(site.page("cascade", "/d/f1"))
     ready(page, "diagnosis")
     page.evaluate("window.same = true")
-    page.locator('svg a[href$="/rank/13"]').click()
+    page.locator('svg a[href$="/rank/13"]').first.click()
     ready(page, "rank")
     page.locator(".ag-row a").first.scroll_into_view_if_needed()
     page.locator(".ag-row a").first.click()
