@@ -74,7 +74,7 @@ def test_band_is_above_the_fold_and_says_the_hue_only_of_a_root_cause(
 def test_in_a_chain_only_the_culprits_box_is_in_the_hue(site: Site, page: Page) -> None:
     page.goto(site.page("cascade", "/d/f1"))
     ready(page, "diagnosis")
-    boxes = page.locator("svg .chain-box")
+    boxes = page.get_by_role("group", name="Chain of waiting").locator(".chain-box")
     expect(boxes).to_have_count(4)
     fills = [box.evaluate("node => getComputedStyle(node).fill") for box in boxes.all()]
     assert [fill == "rgb(213, 94, 0)" for fill in fills] == [False, False, False, True]
@@ -83,5 +83,5 @@ def test_in_a_chain_only_the_culprits_box_is_in_the_hue(site: Site, page: Page) 
 def test_a_verdict_does_not_depend_on_the_colour_alone(site: Site, page: Page) -> None:
     page.goto(site.page("cascade", "/d/f1"))
     ready(page, "diagnosis")
-    expect(page.locator("svg")).to_contain_text("▲ rank 13")
+    expect(page.get_by_role("group", name="Chain of waiting")).to_contain_text("▲ rank 13")
     expect(page.locator(".verdict .tag").first).to_have_text("Root cause")
