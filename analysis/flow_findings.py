@@ -52,6 +52,8 @@ class _Kind:
     next_step: str
     status: Status = "hang"
     stage: str = ""
+    step_why: str = ""
+    """What the next step shows, where the command does not say it."""
 
 
 _KINDS: Final[dict[str, _Kind]] = {
@@ -122,6 +124,7 @@ _KINDS: Final[dict[str, _Kind]] = {
         "ps -o stat,etime,cmd -p <pid>; dmesg -T | tail -20",
         status="crash",
         stage="silent",
+        step_why="whether the host answers and the process exists",
     ),
     "stopped": _Kind(
         "process_stopped",
@@ -542,7 +545,8 @@ class _Teller:
         rank = ranks[0]
         pid, host = self.pids.get(rank), self.hosts.get(rank)
         command = kind.next_step.replace("<pid>", str(pid) if pid is not None else f"<pid of rank {rank}>")
-        return [f"{command}   # {f'on {host}' if host else f'on the host of rank {rank}'}"]
+        reason = f"{kind.step_why}, " if kind.step_why else ""
+        return [f"{command}   # {reason}{f'on {host}' if host else f'on the host of rank {rank}'}"]
 
 
 def _owner(node: Node, at: int) -> int | None:
