@@ -95,7 +95,9 @@ def test_counts_are_exact_and_times_consistent_by_the_cycle_counter(
             for name in ("net_busy_ns", "peer_wait_ns", "post_delay_ns", "flush_ns"):
                 assert f[name] is None or 0 <= f[name] <= spent
             for total, largest in (("net_busy_ns", "net_max_ns"), ("post_delay_ns", "post_delay_max_ns")):
-                assert f[total] is None or f[largest] <= f[total] <= f[largest] * f["slices"]
+                # What ended before its end had begun up to eight slices (NCCL's slots) more than it had done.
+                begun = f["slices"] + 8 * f["partial"]
+                assert f[total] is None or f[largest] <= f[total] <= f[largest] * begun
 
 
 def test_driver_knows_exactly_these_scenarios(tools: Tools) -> None:
