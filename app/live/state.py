@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 import sqlite3
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -176,9 +175,18 @@ class LiveState:
     def __init__(self, state: State) -> None:
         self._state = state
         self.data_dir = state.data_dir
-        self._lock = threading.Lock()
         with state.connection() as connection:
             connection.executescript(_DDL)
+
+    def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
+        with self._state.connection() as connection:
+            return connection.execute(query, values).fetchall()
+
+    def _row(self, query: str, name: str, missing: str) -> sqlite3.Row:
+        found = self._rows(query, name)
+        if not found:
+            raise LiveError(missing)
+        return found[0]
 
     # ---- jobs ----------------------------------------------------------------------
 
@@ -215,11 +223,10 @@ class LiveState:
 
     def jobs(self, *, since: float = 0.0) -> list[LiveJob]:
         """Return the jobs that were seen since then, the latest first."""
-        with self._state.connection() as connection:
-            rows = connection.execute(
-                "SELECT * FROM live_jobs WHERE seen >= ? ORDER BY seen DESC, job LIMIT 500", (since,)
-            ).fetchall()
-        return [_job(row) for row in rows]
+        return [
+            _job(r)
+            for r in self._rows("SELECT * FROM live_jobs WHERE seen >= ? ORDER BY seen DESC, job LIMIT 500", since)
+        ]
 
     def job(self, job: str) -> LiveJob:
         """Return one job.
@@ -227,69 +234,45 @@ class LiveState:
         Raises:
             LiveError: if there is none of that name.
         """
-        with self._state.connection() as connection:
-            row = connection.execute("SELECT * FROM live_jobs WHERE job = ?", (job,)).fetchone()
-        if row is None:
-            raise LiveError(f"no job {job[:80]!r} is or was watched here")
-        return _job(row)
+        return _job(self._row("SELECT * FROM live_jobs WHERE job = ?", job, f"no job {job[:80]!r} was watched here"))
 
     # ---- incidents -----------------------------------------------------------------
 
     def open_incident(self, job: str, finding: Mapping[str, Any], *, why: str) -> Incident:
         """Open an incident with its first revision."""
-        incident = new_id()[:12]
-        at = now()
-        cause = finding["root_cause"]
+        incident, at = new_id()[:12], now()
+        values = {"incident": incident, "job": job, "opened": at, "seen": at, "revisions": 1, **_columns(finding)}
+        marks = ", ".join(f":{name}" for name in values)
         with self._state.transaction() as connection:
             connection.execute(
-                "INSERT INTO live_incidents (incident, job, opened, seen, status, category, ranks, hosts, confidence, "
-                "summary, revisions, finding) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?)",
-                (
-                    incident,
-                    job,
-                    at,
-                    at,
-                    finding["status"],
-                    finding["category"],
-                    json.dumps(cause["ranks"]),
-                    json.dumps(cause["hosts"]),
-                    finding["confidence"],
-                    finding["summary"],
-                    json.dumps(finding),
-                ),
+                f"INSERT INTO live_incidents ({', '.join(values)}) VALUES ({marks})",  # noqa: S608 - names of columns
+                values,
             )
-            connection.execute(
-                "INSERT INTO live_revisions (incident, revision, at, why, finding) VALUES (?, 1, ?, ?, ?)",
-                (incident, at, why, json.dumps(finding)),
-            )
+            self._add_revision(connection, incident, at=at, why=why)
         return self.incident(incident)
 
     def revise(self, incident: str, finding: Mapping[str, Any], *, why: str) -> Incident:
         """Add a revision: the verdict of an open incident has changed."""
         at = now()
-        cause = finding["root_cause"]
+        values = _columns(finding)
+        changes = ", ".join(f"{name} = :{name}" for name in values)
         with self._state.transaction() as connection:
             connection.execute(
-                "UPDATE live_incidents SET seen = ?, status = ?, category = ?, ranks = ?, hosts = ?, confidence = ?, "
-                "summary = ?, finding = ?, revisions = revisions + 1 WHERE incident = ?",
-                (
-                    at,
-                    finding["status"],
-                    finding["category"],
-                    json.dumps(cause["ranks"]),
-                    json.dumps(cause["hosts"]),
-                    finding["confidence"],
-                    finding["summary"],
-                    json.dumps(finding),
-                    incident,
-                ),
+                f"UPDATE live_incidents SET seen = :seen, revisions = revisions + 1, {changes} "  # noqa: S608 - the same
+                "WHERE incident = :incident",
+                {**values, "seen": at, "incident": incident},
             )
-            connection.execute(
-                "INSERT INTO live_revisions (incident, revision, at, why, finding) "
-                "SELECT incident, revisions, ?, ?, ? FROM live_incidents WHERE incident = ?",
-                (at, why, json.dumps(finding), incident),
-            )
+            self._add_revision(connection, incident, at=at, why=why)
         return self.incident(incident)
+
+    @staticmethod
+    def _add_revision(connection: sqlite3.Connection, incident: str, *, at: float, why: str) -> None:
+        """Keep what the incident now says as its newest revision."""
+        connection.execute(
+            "INSERT INTO live_revisions (incident, revision, at, why, finding) "
+            "SELECT incident, revisions, ?, ?, finding FROM live_incidents WHERE incident = ?",
+            (at, why, incident),
+        )
 
     def touch(self, incident: str) -> None:
         """Note that an incident is still seen."""
@@ -324,11 +307,8 @@ class LiveState:
         Raises:
             LiveError: if there is none of that name.
         """
-        with self._state.connection() as connection:
-            row = connection.execute("SELECT * FROM live_incidents WHERE incident = ?", (incident,)).fetchone()
-        if row is None:
-            raise LiveError(f"there is no incident {incident[:80]!r}")
-        return _incident(row)
+        query = "SELECT * FROM live_incidents WHERE incident = ?"
+        return _incident(self._row(query, incident, f"there is no incident {incident[:80]!r}"))
 
     def incidents(self, *, job: str | None = None, only_open: bool = False, limit: int = 200) -> list[Incident]:
         """Return incidents, the newest first."""
@@ -339,27 +319,17 @@ class LiveState:
         if only_open:
             clauses.append("closed IS NULL")
         where = " AND ".join(clauses)
-        with self._state.connection() as connection:
-            rows = connection.execute(
-                f"SELECT * FROM live_incidents WHERE {where} ORDER BY opened DESC LIMIT ?",  # noqa: S608 - fixed words
-                (*values, limit),
-            ).fetchall()
-        return [_incident(row) for row in rows]
+        query = f"SELECT * FROM live_incidents WHERE {where} ORDER BY opened DESC LIMIT ?"  # noqa: S608 - fixed words
+        return [_incident(row) for row in self._rows(query, *values, limit)]
 
     def revisions(self, incident: str) -> list[Revision]:
         """Return the revisions of an incident, the first first."""
-        with self._state.connection() as connection:
-            rows = connection.execute(
-                "SELECT * FROM live_revisions WHERE incident = ? ORDER BY revision", (incident,)
-            ).fetchall()
+        rows = self._rows("SELECT * FROM live_revisions WHERE incident = ? ORDER BY revision", incident)
         return [Revision(**{**dict(row), "finding": json.loads(row["finding"])}) for row in rows]
 
     def pinned(self) -> set[tuple[str, int]]:
         """Return the generations that revisions of incidents rest on, as (trace, generation)."""
-        with self._state.connection() as connection:
-            rows = connection.execute(
-                "SELECT DISTINCT trace, generation FROM live_revisions WHERE generation IS NOT NULL"
-            ).fetchall()
+        rows = self._rows("SELECT DISTINCT trace, generation FROM live_revisions WHERE generation IS NOT NULL")
         return {(str(row["trace"]), int(row["generation"])) for row in rows}
 
     # ---- evidence ------------------------------------------------------------------
@@ -392,8 +362,7 @@ class LiveState:
 
     def waiting_hosts(self) -> set[str]:
         """Return the hosts whose agents have something to be asked."""
-        with self._state.connection() as connection:
-            rows = connection.execute("SELECT DISTINCT host FROM live_requests WHERE handed IS NULL").fetchall()
+        rows = self._rows("SELECT DISTINCT host FROM live_requests WHERE handed IS NULL")
         return {str(row["host"]) for row in rows}
 
     def request(self, request: str) -> EvidenceRequest:
@@ -402,18 +371,12 @@ class LiveState:
         Raises:
             LiveError: if there is none of that name.
         """
-        with self._state.connection() as connection:
-            row = connection.execute("SELECT * FROM live_requests WHERE request = ?", (request,)).fetchone()
-        if row is None:
-            raise LiveError("this evidence was not asked for")
-        return _request(row)
+        query = "SELECT * FROM live_requests WHERE request = ?"
+        return _request(self._row(query, request, "this evidence was not asked for"))
 
     def requests(self, incident: str) -> list[EvidenceRequest]:
         """Return what was asked for an incident."""
-        with self._state.connection() as connection:
-            rows = connection.execute(
-                "SELECT * FROM live_requests WHERE incident = ? ORDER BY created", (incident,)
-            ).fetchall()
+        rows = self._rows("SELECT * FROM live_requests WHERE incident = ? ORDER BY created", incident)
         return [_request(row) for row in rows]
 
     def arrived(self, incident: str, *, host: str, name: str, size: int) -> None:
@@ -427,10 +390,7 @@ class LiveState:
 
     def evidence(self, incident: str) -> list[sqlite3.Row]:
         """Return the files of evidence of an incident: `host`, `name`, `size`, `at`."""
-        with self._state.connection() as connection:
-            return connection.execute(
-                "SELECT * FROM live_evidence WHERE incident = ? ORDER BY host, name", (incident,)
-            ).fetchall()
+        return self._rows("SELECT * FROM live_evidence WHERE incident = ? ORDER BY host, name", incident)
 
     def end_request(self, request: str, problems: Sequence[str]) -> None:
         """Note that an agent has brought what it could."""
@@ -463,12 +423,11 @@ class LiveState:
 
     def alerts(self, *, incident: str | None = None, unsent: bool = False) -> list[sqlite3.Row]:
         """Return alerts, the oldest first."""
-        with self._state.connection() as connection:
-            return connection.execute(
-                "SELECT * FROM live_alerts WHERE (? IS NULL OR incident = ?) AND (NOT ? OR sent IS NULL) "
-                "ORDER BY at LIMIT 1000",
-                (incident, incident, unsent),
-            ).fetchall()
+        query = (
+            "SELECT * FROM live_alerts WHERE (? IS NULL OR incident = ?) AND (NOT ? OR sent IS NULL) "
+            "ORDER BY at LIMIT 1000"
+        )
+        return self._rows(query, incident, incident, unsent)
 
     # ---- bounds --------------------------------------------------------------------
 
@@ -509,8 +468,7 @@ class LiveState:
 
     def numbers(self) -> dict[str, tuple[float, Any]]:
         """Return all named values with the time at which each was set."""
-        with self._state.connection() as connection:
-            rows = connection.execute("SELECT * FROM live_numbers").fetchall()
+        rows = self._rows("SELECT * FROM live_numbers")
         return {str(row["name"]): (float(row["at"]), json.loads(row["value"])) for row in rows}
 
 
@@ -523,6 +481,20 @@ def safe_name(text: str) -> str:
     if not _SAFE_NAME.fullmatch(text) or text in (".", ".."):
         raise LiveError(f"{text[:80]!r} is no name of a file: letters, digits, `.`, `_` and `-` only")
     return text
+
+
+def _columns(finding: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the row of an incident says of its newest finding."""
+    cause = finding["root_cause"]
+    return {
+        "status": finding["status"],
+        "category": finding["category"],
+        "ranks": json.dumps(cause["ranks"]),
+        "hosts": json.dumps(cause["hosts"]),
+        "confidence": finding["confidence"],
+        "summary": finding["summary"],
+        "finding": json.dumps(finding),
+    }
 
 
 def _job(row: sqlite3.Row) -> LiveJob:
