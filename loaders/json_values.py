@@ -33,6 +33,17 @@ def decode(data: bytes) -> Any:
         return None
 
 
+def object_of(data: bytes) -> dict[str, Any]:
+    """Return the object that a JSON text is, as written; ValueError says what stands there instead."""
+    try:
+        content = msgspec.json.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ValueError(f"is no JSON that can be read: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError("holds no JSON object")
+    return cast("dict[str, Any]", content)
+
+
 def repaired(data: bytes) -> bytes:
     """Return `data` with the commas, quotes and closing brackets that JSON asks for; linear in its length."""
     out: list[bytes] = []

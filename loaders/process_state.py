@@ -10,9 +10,9 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
-import msgspec
 import polars as pl
 
+from mycroft.loaders import json_values as jv
 from mycroft.loaders.base import EvidenceFile, LoadContext, LoadReport
 
 MAX_BYTES: Final = 64 << 20
@@ -47,14 +47,10 @@ class ProcessStateLoader:
 def _load_one(file: EvidenceFile, context: LoadContext) -> LoadReport:
     report = LoadReport(file.file_id, ProcessStateLoader.name)
     try:
-        content = msgspec.json.decode(file.path.read_bytes())
-    except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
-        report.problems.append(f"is no JSON that can be read: {error}")
+        state = jv.object_of(file.path.read_bytes())
+    except (OSError, ValueError) as error:
+        report.problems.append(str(error))
         return report
-    if not isinstance(content, dict):
-        report.problems.append("holds no JSON object")
-        return report
-    state = cast("dict[str, Any]", content)
     ts = _time(state)
     rows: list[tuple[int, str, int | None, str]] = []
     for key, value in state.items():

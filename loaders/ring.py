@@ -48,6 +48,33 @@ class _Part:
         return next((c for c in self.trace.communicators if c.comm == number), None)
 
 
+def operation_columns(frame: pl.DataFrame) -> pl.DataFrame:
+    """Return the tracer's rows of operations with the columns of `coll_ops`, times in ns.
+
+    Besides the tracer's own columns it takes `size`, the members of the communicator, and `peer_rank`, the global rank
+    of `peer`; both may be null. Bytes become those of the larger side of the operation, as schema.py has them.
+    """
+    late = (pl.col("kstart_ts") - pl.col("enq_ts")).dt.total_nanoseconds().fill_null(0)
+    larger = pl.when(pl.col("op_kind").is_in(_LARGER_SIDE)).then(pl.col("size")).otherwise(1)
+    p2p, seq = pl.col("p2p"), pl.col("op_seq")
+    states = polars_schema(BY_NAME["coll_ops"])["state"]
+    return frame.with_columns(
+        op_seq=pl.when(p2p).then(pl.col("source_seq").cast(pl.UInt64)).otherwise(seq),
+        pair_seq=pl.when(p2p).then(seq),
+        op_name=pl.col("op_kind"),
+        start_ts=pl.coalesce("kstart_ts", "enq_ts"),
+        dur_ns=pl.col("dur_ns") - late,
+        end_is_derived=pl.when(pl.col("dur_ns").is_not_null()).then(~pl.col("kernel_end")),
+        state=pl.col("op_state").replace_strict(_STATES, default=None, return_dtype=states),
+        retired=pl.col("op_state") == "enqueued",
+        is_p2p=p2p,
+        root=pl.when(~p2p).then(pl.col("peer")),
+        peer=pl.when(p2p).then(pl.col("peer_rank")),
+        bytes=pl.col("bytes") * larger,
+        record_id=pl.col("position"),
+    )
+
+
 class _Traces:
     """Loads a set of traces, whatever they were read from."""
 
@@ -259,26 +286,8 @@ class _Traces:
             orient="row",
         )
         frame = frame.join(peers, on=["comm", "peer"], how="left").join(sizes, on="comm", how="left")
-        late = (pl.col("kstart_ts") - pl.col("enq_ts")).dt.total_nanoseconds().fill_null(0)
-        p2p = pl.col("p2p")
-        larger = pl.when(pl.col("op_kind").is_in(_LARGER_SIDE)).then(pl.col("size")).otherwise(1)
-        seq = pl.col("op_seq")
-        enum = polars_schema(BY_NAME["coll_ops"])["state"]
-        return frame.with_columns(
+        return operation_columns(frame).with_columns(
             rank=pl.lit(rank, pl.UInt32),
-            op_seq=pl.when(p2p).then(pl.col("source_seq").cast(pl.UInt64)).otherwise(seq),
-            pair_seq=pl.when(p2p).then(seq),
-            op_name=pl.col("op_kind"),
-            start_ts=pl.coalesce("kstart_ts", "enq_ts"),
-            dur_ns=pl.col("dur_ns") - late,
-            end_is_derived=pl.when(pl.col("dur_ns").is_not_null()).then(~pl.col("kernel_end")),
-            state=pl.col("op_state").replace_strict(_STATES, default=None, return_dtype=enum),
-            retired=pl.col("op_state") == "enqueued",
-            is_p2p=p2p,
-            root=pl.when(~p2p).then(pl.col("peer")),
-            peer=pl.when(p2p).then(pl.col("peer_rank")),
-            bytes=pl.col("bytes") * larger,
-            record_id=pl.col("position"),
             file_id=pl.lit(part.file.file_id, pl.UInt32),
         )
 

@@ -11,8 +11,7 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final, cast
 
-import msgspec
-
+from mycroft.loaders import json_values as jv
 from mycroft.loaders.base import EvidenceFile, LoadContext, LoadReport
 
 MAX_BYTES: Final = 256 << 20
@@ -59,14 +58,10 @@ class TopologyLoader:
 def _load_one(file: EvidenceFile, context: LoadContext) -> LoadReport:
     report = LoadReport(file.file_id, TopologyLoader.name)
     try:
-        content = msgspec.json.decode(file.path.read_bytes())
-    except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
-        report.problems.append(f"is no JSON that can be read: {error}")
+        job = jv.object_of(file.path.read_bytes())
+    except (OSError, ValueError) as error:
+        report.problems.append(str(error))
         return report
-    if not isinstance(content, dict):
-        report.problems.append("holds no JSON object")
-        return report
-    job = cast("dict[str, Any]", content)
     world = next((size for key in ("world_size", "nranks", "num_ranks") if (size := _size(job.get(key)))), None)
     name = job.get("job_id", job.get("name"))
     context.job(world_size=world, name=str(name)[:200] if isinstance(name, str | int) else None, source=file.name)

@@ -15,13 +15,12 @@ import polars as pl
 from mycroft.loaders import schema
 from mycroft.loaders.context import conform
 from mycroft.loaders.groups import role_of
+from mycroft.loaders.ring import operation_columns
 from mycroft.loaders.store import MemoryStore, MemoryWriter, StoreWriter
 from mycroft.tracer.arrow import Table, pa
 from mycroft.tracer.simulator import Simulated, record_tables
 
 _NUMBERS: Final = {"tp": 1, "pp": 2, "dp": 3, "ep": 4}
-_LARGER_SIDE: Final = ("all_gather", "reduce_scatter", "gather", "scatter", "all_to_all")
-_STATES: Final = {"open": "scheduled", "completed": "completed", "aborted": "aborted"}
 
 
 class _Layout:
@@ -169,30 +168,13 @@ def _operations(table: Table, ranks: np.ndarray[Any, Any], layout: _Layout) -> p
     frame = _frame(table)
     numbers = frame["comm"].to_numpy().astype(np.int64)
     inside = frame["peer"].fill_null(0).to_numpy().astype(np.int64)
-    late = (pl.col("kstart_ts") - pl.col("enq_ts")).dt.total_nanoseconds().fill_null(0)
-    larger = pl.when(pl.col("op_kind").is_in(_LARGER_SIDE)).then(pl.col("size")).otherwise(1)
-    p2p, seq = pl.col("p2p"), pl.col("op_seq")
     made = frame.with_columns(
         rank=ranks,
         comm_id=layout.ids(ranks, numbers),
         size=layout.sizes(numbers),
         peer_rank=layout.peers(ranks, numbers, inside),
-    )
-    return made.with_columns(
-        op_seq=pl.when(p2p).then(pl.col("source_seq").cast(pl.UInt64)).otherwise(seq),
-        pair_seq=pl.when(p2p).then(seq),
-        op_name=pl.col("op_kind"),
-        start_ts=pl.coalesce("kstart_ts", "enq_ts"),
-        dur_ns=pl.col("dur_ns") - late,
-        end_is_derived=pl.when(pl.col("dur_ns").is_not_null()).then(~pl.col("kernel_end")),
-        state=pl.col("op_state").replace_strict(_STATES, default=None),
-        retired=pl.lit(value=False),
-        is_p2p=p2p,
-        peer=pl.when(p2p & pl.col("peer").is_not_null()).then(pl.col("peer_rank")),
-        bytes=pl.col("bytes") * larger,
-        record_id=pl.col("position"),
-        file_id=pl.lit(0),
-    ).drop("size")
+    ).with_columns(peer_rank=pl.when(pl.col("peer").is_not_null()).then(pl.col("peer_rank")))
+    return operation_columns(made).with_columns(retired=pl.lit(value=False), file_id=pl.lit(0)).drop("size")
 
 
 def _heartbeats(table: Table, ranks: np.ndarray[Any, Any]) -> pl.DataFrame:

@@ -4,34 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pytest
 
 from mycroft.app import chrome_trace
-from mycroft.loaders.store import Store, open_store
 from tests.app import page_trace
-
-
-class Reader:
-    trace, generation = "job", 1
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @contextmanager
-    def store(self) -> Iterator[Store]:
-        with open_store(self.path) as store:
-            yield store
-
-    def frame(self, sql: str, params: Any = ()) -> pl.DataFrame:
-        with self.store() as store:
-            return store.frame(sql, list(params))
+from tests.app.plain_reader import PlainReader
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +29,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Any:
     }
     untimed = {"rank": 0, "comm_id": 0, "op_seq": 901, "op_kind": "barrier", "state": "completed"}
     page_trace.write(path, None, more={"coll_ops": [overlap, untimed]})
-    return Reader(path)
+    return PlainReader(path)
 
 
 def written(reader: Any, **options: Any) -> dict[str, Any]:

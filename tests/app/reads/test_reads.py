@@ -2,33 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
 
 from mycroft.app.reads import evidence, hosts, operations, ranks, verdicts
-from mycroft.loaders.store import Store, open_store
 from tests.app import page_trace
-
-
-class Reader:
-    """A reader without a cache: what `TraceReader` is to the functions under test."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    @contextmanager
-    def store(self) -> Iterator[Store]:
-        with open_store(self.path) as store:
-            yield store
-
-    def frame(self, sql: str, params: Any = ()) -> pl.DataFrame:
-        with self.store() as store:
-            return store.frame(sql, list(params))
+from tests.app.plain_reader import PlainReader
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +17,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = tmp_path_factory.mktemp("reads") / "trace.duckdb"
     verdict = {"findings": [{"evidence": [{"file": "core.7741"}, {"file": "gone"}], "collective": {"comm": "tp-c345"}}]}
     page_trace.write(path, verdict)
-    return Reader(path)
+    return PlainReader(path)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +29,7 @@ def empty(tmp_path_factory: pytest.TempPathFactory) -> Any:
     writer = StoreWriter(path)
     writer.append("trace_meta", pl.DataFrame({"key": ["schema_version"], "value": ["1"]}))
     writer.finish()
-    return Reader(path)
+    return PlainReader(path)
 
 
 def test_every_rank_of_the_job_is_there_also_the_silent_one(reader: Any) -> None:
