@@ -6,6 +6,8 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from mycroft.tracer.names import DTYPES
+
 # The first fragment that a spelling contains decides, so longer names stand before the names they contain.
 _FRAGMENTS: Final = (
     ("allreduce", "all_reduce"),
@@ -42,20 +44,7 @@ def op_kind(name: str) -> str:
 
 
 # NCCL's ncclDataType_t in order of its numbers, as COLL lines and profilers write it.
-NCCL_DTYPES: Final = (
-    "int8",
-    "uint8",
-    "int32",
-    "uint32",
-    "int64",
-    "uint64",
-    "float16",
-    "float32",
-    "float64",
-    "bfloat16",
-    "float8_e4m3",
-    "float8_e5m2",
-)
+NCCL_DTYPES: Final = DTYPES
 NCCL_REDUCTIONS: Final = ("sum", "prod", "max", "min", "avg")
 _DTYPE_BYTES: Final = {
     "int8": 1,

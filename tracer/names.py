@@ -32,8 +32,8 @@ DTYPES: Final = (
     "float32",
     "float64",
     "bfloat16",
-    "float8e4m3",
-    "float8e5m2",
+    "float8_e4m3",
+    "float8_e5m2",
 )
 ALGOS: Final = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT", "OTHER")
 PROTOS: Final = ("LL", "LL128", "SIMPLE")
