@@ -1,17 +1,23 @@
 """The batch: what an agent sends at a time, and its form on the wire, in the spool and in the collector's log.
 
-    MYB1 | u32 length of the key | key, JSON | u32 length of the content | content, one zstd frame
+    MYB2 | u32 crc32 of all that follows | u32 length of the key | key, JSON | u32 length of the content | content
 
 The key `(host, boot, seq)` can be read without unpacking the content. `boot` is drawn at every start of an agent, `seq`
-rises by one or more within it, so that no batch is ever taken for another. The content is a JSON header (the processes,
-what is missing) and one Arrow IPC stream per kind of record, with the column `ring`: an index into the header's list.
-Codes stay codes; the reader names them.
+rises by one or more within it, so that no batch is ever taken for another. The content is one zstd frame: a JSON header
+(the processes, what is missing, what the host's devices say) and per kind of record one Arrow IPC message, a record
+batch, with the column `ring`: an index into the header's list. Its schema is not sent but named by a hash: to read one
+a thousand times a second costs more than the rows. Codes stay codes; the reader names them.
+
+The checksum tells what was damaged on its way. What was made up on purpose is met by what follows it: every size is
+checked before anything of that size is unpacked.
 """
 
 from __future__ import annotations
 
-import io
+import functools
+import hashlib
 import struct
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -21,16 +27,18 @@ import zstandard
 
 from mycroft.errors import MycroftError
 from mycroft.tracer import _core
-from mycroft.tracer.arrow import Schema, Table, ipc, pa, pc
+from mycroft.tracer.arrow import RecordBatch, Schema, Table, ipc, pa
 from mycroft.tracer.export import plain_type
 from mycroft.tracer.trace import TABLES, Communicator, Process, ProcessState
 
-MAGIC: Final = b"MYB1"
+MAGIC: Final = b"MYB2"
 _U32: Final = struct.Struct("<I")
+_HEAD: Final = struct.Struct("<4sII")
 MOST_KEY_BYTES: Final = 4096
 MOST_WIRE_BYTES: Final = 8 << 20
 MOST_CONTENT_BYTES: Final = 64 << 20
 MOST_RINGS: Final = 1024
+MOST_FACTS: Final = 4096
 
 
 class BatchError(MycroftError):
@@ -61,6 +69,20 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HostFact:
+    """One reading of a device of the host, or one line of its kernel log. `ts_ns` is UTC.
+
+    `device`: name or PCI address; empty: the host itself. `number`: the value where it is one. `text`: its words.
+    """
+
+    ts_ns: int
+    kind: str
+    device: str = ""
+    number: float | None = None
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RingStatus:
     """One process as the agent sees it. `key` names the process for ever; `next` is the position after the last row.
 
@@ -87,6 +109,7 @@ class Batch:
     rings: tuple[RingStatus, ...] = ()
     tables: Mapping[str, Table] = field(default_factory=lambda: dict[str, Table]())
     gaps: tuple[Gap, ...] = ()
+    facts: tuple[HostFact, ...] = ()
     agent: str = ""
 
     @property
@@ -98,18 +121,35 @@ class Batch:
 class _Header(msgspec.Struct):
     rings: tuple[RingStatus, ...]
     gaps: tuple[Gap, ...]
-    tables: list[tuple[str, int]]
+    tables: list[tuple[str, int, str]]
+    """Kind, bytes of its message, hash of its schema; the messages follow in this order."""
     agent: str = ""
+    facts: tuple[HostFact, ...] = ()
 
 
+_READ_HEADER: Final = msgspec.json.Decoder(_Header)
+_READ_KEY: Final = msgspec.json.Decoder(BatchKey)
+
+
+@functools.cache
 def schema_of(kind: str) -> Schema:
     """Return the schema of one kind of records in a batch."""
     columns = [pa.field(name, plain_type(fmt)) for name, fmt, _ in _core.batch_columns()[kind]]
     return pa.schema([pa.field("ring", pa.uint16()), *columns])
 
 
+def _hash_of(schema: Schema) -> str:
+    said = ",".join(f"{column.name}:{column.type}" for column in schema)
+    return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
+
+
+@functools.cache
+def _known_hash(kind: str) -> str:
+    return _hash_of(schema_of(kind))
+
+
 def key_of(wire: bytes) -> BatchKey:
-    """Return the key of a batch without unpacking it; checks the lengths of what follows.
+    """Return the key of a batch without unpacking it; the bytes are those that were sent.
 
     Raises:
         BatchError: if it is no whole batch.
@@ -117,46 +157,60 @@ def key_of(wire: bytes) -> BatchKey:
     return _split(wire)[0]
 
 
-def _split(wire: bytes) -> tuple[BatchKey, bytes]:
+def _split(wire: bytes) -> tuple[BatchKey, memoryview]:
     if wire[:4] != MAGIC:
         raise BatchError(f"no batch: begins with {wire[:4]!r}, expected {MAGIC!r}")
-    if len(wire) < 8:
+    if len(wire) < _HEAD.size + 4:
         raise BatchError("a batch that ends after its first bytes")
-    size = _U32.unpack_from(wire, 4)[0]
-    if size > MOST_KEY_BYTES or len(wire) < 12 + size:
+    view = memoryview(wire)
+    _, checksum, size = _HEAD.unpack_from(wire)
+    if zlib.crc32(view[8:]) != checksum:
+        raise BatchError("a batch that is damaged or cut: its bytes are not those of its checksum")
+    at = _HEAD.size + size
+    if size > MOST_KEY_BYTES or len(wire) < at + 4:
         raise BatchError(f"a batch whose key has {size} bytes, of {len(wire)} in all")
     try:
-        key = msgspec.json.decode(wire[8 : 8 + size], type=BatchKey)
+        key = _READ_KEY.decode(view[_HEAD.size : at])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BatchError(f"a batch without a readable key: {error}") from error
     if not key.host or not key.boot or len(key.host) > 255 or len(key.boot) > 64 or not 0 <= key.seq < 1 << 63:
         raise BatchError("a batch whose key names no host, no boot or no number")
     if "/" in key.boot or not key.host.isprintable():
         raise BatchError("a batch whose key has signs that no name has")
-    expected = _U32.unpack_from(wire, 8 + size)[0]
-    content = wire[12 + size :]
+    expected = _U32.unpack_from(wire, at)[0]
+    content = view[at + 4 :]
     if expected > MOST_CONTENT_BYTES:
         raise BatchError(f"a batch of {expected} bytes; at most {MOST_CONTENT_BYTES} are taken")
-    if zstandard.frame_content_size(content) != expected:
+    try:
+        announced = zstandard.frame_content_size(content)
+    except zstandard.ZstdError as error:
+        raise BatchError(f"a batch whose content is no zstd frame: {error}") from error
+    if announced != expected:
         raise BatchError("a batch whose content is not of the announced size")
     return key, content
 
 
 def encode(batch: Batch) -> bytes:
     """Return the bytes of a batch."""
-    streams: list[tuple[str, bytes]] = []
+    messages: list[bytes] = []
+    tables: list[tuple[str, int, str]] = []
     for kind, table in batch.tables.items():
-        sink = io.BytesIO()
-        with ipc.new_stream(sink, table.schema) as stream:
-            stream.write_table(table)
-        streams.append((kind, sink.getvalue()))
-    header = msgspec.json.encode(
-        _Header(batch.rings, batch.gaps, [(kind, len(data)) for kind, data in streams], batch.agent)
-    )
-    content = b"".join((_U32.pack(len(header)), header, *(data for _, data in streams)))
-    key = msgspec.json.encode(batch.key)
+        parts = table.combine_chunks().to_batches()
+        if not parts:
+            continue
+        message = parts[0].serialize().to_pybytes()
+        messages.append(message)
+        tables.append((kind, len(message), _hash_of(table.schema)))
+    header = msgspec.json.encode(_Header(batch.rings, batch.gaps, tables, batch.agent, batch.facts))
+    content = b"".join((_U32.pack(len(header)), header, *messages))
     packed = zstandard.ZstdCompressor(level=3).compress(content)
-    return b"".join((MAGIC, _U32.pack(len(key)), key, _U32.pack(len(content)), packed))
+    return sealed(msgspec.json.encode(batch.key), len(content), packed)
+
+
+def sealed(key: bytes, size: int, packed: bytes) -> bytes:
+    """Return a batch of its parts: the key as JSON, the bytes of its content, and the content as a zstd frame."""
+    rest = b"".join((_U32.pack(len(key)), key, _U32.pack(size), packed))
+    return b"".join((MAGIC, _U32.pack(zlib.crc32(rest)), rest))
 
 
 def decode(wire: bytes) -> Batch:
@@ -167,42 +221,78 @@ def decode(wire: bytes) -> Batch:
     """
     key, packed = _split(wire)
     try:
+        # Bounded by the size of the frame, which `_split` has checked.
         content = zstandard.ZstdDecompressor().decompress(packed)
     except zstandard.ZstdError as error:
         raise BatchError(f"a batch of {key.host} that cannot be unpacked: {error}") from error
     size = _U32.unpack_from(content)[0] if len(content) >= 4 else -1
     if not 0 <= size <= len(content) - 4:
         raise BatchError(f"a batch of {key.host} without a header")
+    view = memoryview(content)
     try:
-        header = msgspec.json.decode(content[4 : 4 + size], type=_Header)
+        header = _READ_HEADER.decode(view[4 : 4 + size])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BatchError(f"a batch of {key.host} whose header cannot be read: {error}") from error
     if len(header.rings) > MOST_RINGS:
         raise BatchError(f"a batch of {key.host} with {len(header.rings)} processes")
+    if len(header.facts) > MOST_FACTS:
+        raise BatchError(f"a batch of {key.host} with {len(header.facts)} readings of its devices")
     at = 4 + size
     tables: dict[str, Table] = {}
-    for kind, length in header.tables:
+    for kind, length, schema in header.tables:
         if kind not in TABLES or kind in tables or not 0 < length <= len(content) - at:
             raise BatchError(f"a batch of {key.host} with {length} bytes of {kind[:20]!r}")
-        tables[kind] = _read_table(key.host, kind, content[at : at + length], len(header.rings))
+        if schema != _known_hash(kind):
+            raise BatchError(f"{kind} rows of {key.host} have other columns than this build; use one release")
+        rows = _read_rows(key.host, kind, view[at : at + length], len(header.rings))
+        tables[kind] = pa.Table.from_batches([rows])
         at += length
-    return Batch(key=key, rings=header.rings, tables=tables, gaps=header.gaps, agent=header.agent)
+    return Batch(key=key, rings=header.rings, tables=tables, gaps=header.gaps, facts=header.facts, agent=header.agent)
 
 
-def _read_table(host: str, kind: str, data: bytes, rings: int) -> Table:
-    wanted = schema_of(kind)
+def _read_rows(host: str, kind: str, data: memoryview, rings: int) -> RecordBatch:
     try:
-        with ipc.open_stream(data) as stream:
-            if not stream.schema.equals(wanted):
-                raise BatchError(f"{kind} rows of {host} have other columns than this build; use one release")
-            table = stream.read_all()
-        table.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
-        raise BatchError(f"{kind} rows of {host} are damaged: {str(error).splitlines()[0]}") from error
-    column = table.column("ring")
-    if column.null_count or (table.num_rows and pc.max(column).as_py() >= rings):
-        raise BatchError(f"{kind} rows of {host} that belong to no process of the batch")
-    return table
+        message = ipc.read_message(data)
+        if message.type != "record batch" or _packs_columns(memoryview(message.metadata)):
+            raise BatchError(f"{kind} rows of {host} are packed in a way that agents do not pack them")
+        rows = ipc.read_record_batch(message, schema_of(kind))
+        rows.validate(full=True)
+        ring = rows.column(0)
+        if ring.null_count or (rows.num_rows and ring.to_numpy().max() >= rings):
+            raise BatchError(f"{kind} rows of {host} that belong to no process of the batch")
+    except (pa.ArrowException, OSError, EOFError, ValueError, IndexError, struct.error, MemoryError) as error:
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        raise BatchError(f"{kind} rows of {host} are damaged: {said}") from error
+    return rows
+
+
+_I32: Final = struct.Struct("<i")
+_U16: Final = struct.Struct("<H")
+# Arrow's Message.fbs: fields of the tables Message and RecordBatch by their place.
+_MESSAGE_HEADER: Final = 2
+_BATCH_COMPRESSION: Final = 3
+
+
+def _packs_columns(metadata: memoryview) -> bool:
+    """Say whether the columns of a record batch are compressed one by one.
+
+    They are not by us, for the content is one frame; and a few bytes that announce a column of a terabyte would have
+    Arrow ask for it. Bytes that are no message are an IndexError or a struct.error.
+    """
+
+    def field_at(table: int, number: int) -> int:
+        # A flatbuffer table begins with the distance back to its list of fields; 0 there: the field is absent.
+        fields = table - _I32.unpack_from(metadata, table)[0]
+        if fields < 0:
+            raise IndexError("a list of fields before the message")
+        if 4 + 2 * number >= _U16.unpack_from(metadata, fields)[0]:
+            return 0
+        offset = _U16.unpack_from(metadata, fields + 4 + 2 * number)[0]
+        return table + offset if offset else 0
+
+    root = _U32.unpack_from(metadata)[0]
+    header = field_at(root, _MESSAGE_HEADER)
+    return header != 0 and field_at(header + _U32.unpack_from(metadata, header)[0], _BATCH_COMPRESSION) != 0
 
 
 def tables_of(parts: Mapping[str, Sequence[tuple[int, Any]]]) -> dict[str, Table]:

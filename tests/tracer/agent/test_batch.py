@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 import zstandard
 from hypothesis import given, settings
@@ -13,6 +15,7 @@ from hypothesis import strategies as st
 
 from mycroft.tracer.agent import Batch, BatchError, decode, encode, key_of
 from mycroft.tracer.agent import batch as batch_module
+from mycroft.tracer.agent.batch import HostFact, sealed
 from tests.tracer.agent.batches import a_batch
 
 
@@ -22,6 +25,7 @@ def batch(tmp_path_factory: pytest.TempPathFactory) -> Batch:
 
 
 def test_what_was_sent_is_what_arrives(batch: Batch) -> None:
+    batch = replace(batch, facts=(HostFact(ts_ns=1, kind="xid", device="0000:3b:00.0", number=79.0, text="NVRM: …"),))
     wire = encode(batch)
     again = decode(wire)
     assert again == batch
@@ -30,25 +34,72 @@ def test_what_was_sent_is_what_arrives(batch: Batch) -> None:
     assert {c.name for c in again.rings[0].communicators} == {"dp"}
 
 
-@given(cut=st.integers(0, 400), flip=st.integers(0, 10_000))
-@settings(max_examples=120, deadline=None)
-def test_damaged_bytes_are_refused_or_harmless(batch: Batch, cut: int, flip: int) -> None:
-    wire = bytearray(encode(batch))
-    wire[flip % len(wire)] ^= 1 << (flip % 8)
-    for data in (bytes(wire), bytes(wire)[: max(0, len(wire) - 1 - cut)]):
-        try:
-            found = decode(data)
-        except BatchError:
-            continue
-        assert found.rows == batch.rows
+def test_every_flipped_bit_and_every_cut_is_refused(batch: Batch) -> None:
+    wire = encode(batch)
+    for at in range(8 * len(wire)):
+        damaged = bytearray(wire)
+        damaged[at // 8] ^= 1 << (at % 8)
+        with pytest.raises(BatchError):
+            decode(bytes(damaged))
+    for size in range(len(wire)):
+        with pytest.raises(BatchError):
+            key_of(wire[:size])
+
+
+def made_up(batch: Batch, change: Callable[[bytearray], None]) -> bytes:
+    """A batch whose content was changed on purpose: its checksum is right."""
+    wire = encode(batch)
+    size = struct.unpack_from("<I", wire, 8)[0]
+    content = bytearray(zstandard.ZstdDecompressor().decompress(wire[16 + size :]))
+    change(content)
+    return sealed(wire[12 : 12 + size], len(content), zstandard.ZstdCompressor().compress(bytes(content)))
+
+
+@given(places=st.lists(st.tuples(st.integers(0, 1 << 20), st.integers(1, 255)), min_size=1, max_size=3))
+@settings(max_examples=300, deadline=None)
+def test_content_that_was_made_up_is_refused_or_has_rows_of_its_processes(
+    batch: Batch, places: list[tuple[int, int]]
+) -> None:
+    def change(content: bytearray) -> None:
+        for at, bits in places:
+            content[at % len(content)] ^= bits
+
+    try:
+        found = decode(made_up(batch, change))
+    except BatchError:
+        return
+    for table in found.tables.values():
+        assert table.num_rows == 0 or pc.max(table.column("ring")).as_py() < len(found.rings)
+    assert found.rows <= batch.rows
+
+
+def test_columns_that_are_packed_one_by_one_are_refused_before_they_are_unpacked(batch: Batch) -> None:
+    kind, table = next(iter(batch.tables.items()))
+    rows = table.combine_chunks().to_batches()[0]
+    plain = rows.serialize().to_pybytes()
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+        stream.write_batch(rows)
+    packed = list(pa.ipc.MessageReader.open_stream(sink.getvalue()))[1].serialize().to_pybytes()
+    alone = replace(batch, tables={kind: table})
+
+    def change(content: bytearray) -> None:
+        size = struct.unpack_from("<I", content)[0]
+        header = bytes(content[4 : 4 + size]).replace(f"{len(plain)}".encode(), f"{len(packed)}".encode())
+        content[:] = struct.pack("<I", len(header)) + header + packed
+
+    with pytest.raises(BatchError, match="packed in a way"):
+        decode(made_up(alone, change))
 
 
 def test_content_larger_than_it_says_is_not_unpacked() -> None:
-    key = b'{"host":"h","boot":"b","seq":1}'
     bomb = zstandard.ZstdCompressor().compress(bytes(200 << 20))
-    wire = b"MYB1" + struct.pack("<I", len(key)) + key + struct.pack("<I", 1000) + bomb
     with pytest.raises(BatchError, match="not of the announced size"):
-        key_of(wire)
+        key_of(sealed(b'{"host":"h","boot":"b","seq":1}', 1000, bomb))
+    with pytest.raises(BatchError, match="at most"):
+        key_of(sealed(b'{"host":"h","boot":"b","seq":1}', 200 << 20, bomb))
+    with pytest.raises(BatchError, match="no zstd frame"):
+        key_of(sealed(b'{"host":"h","boot":"b","seq":1}', 1000, b"x"))
 
 
 @pytest.mark.parametrize(
@@ -64,7 +115,7 @@ def test_content_larger_than_it_says_is_not_unpacked() -> None:
 def test_key_that_names_nobody_is_refused(key: bytes, why: str) -> None:
     packed = zstandard.ZstdCompressor().compress(b"x")
     with pytest.raises(BatchError, match=why):
-        key_of(b"MYB1" + struct.pack("<I", len(key)) + key + struct.pack("<I", 1) + packed)
+        key_of(sealed(key, 1, packed))
 
 
 def test_rows_of_no_process_are_refused(batch: Batch) -> None:
