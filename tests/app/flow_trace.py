@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any, Final
-
-import polars as pl
-
-from mycroft.loaders import schema
-from mycroft.loaders.store import StoreWriter
 
 WORLD: Final = 12
 SILENT: Final = 9
@@ -207,22 +201,3 @@ def _verdict(kind: str) -> dict[str, Any]:
         ],
         "unknown": [{"what": f"rank {SILENT} left no log", "would_decide": f"the trace of rank {SILENT}"}],
     }
-
-
-def write(path: Path, made: dict[str, list[Row]]) -> None:
-    """Write rows to a new trace file."""
-    writer = StoreWriter(path)
-    meta = [
-        {"key": "schema_version", "value": str(schema.SCHEMA_VERSION)},
-        {"key": "engine", "value": "0.1.0/1"},
-    ]
-    for table, found in {"trace_meta": meta, **made}.items():
-        wanted = schema.polars_schema(schema.BY_NAME[table])
-        names = {name for row in found for name in row}
-        frame = pl.DataFrame(
-            [{name: row.get(name) for name in names} for row in found],
-            schema={name: wanted[name] for name in wanted if name in names},
-            orient="row",
-        )
-        writer.append(table, frame)
-    writer.finish()

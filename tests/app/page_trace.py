@@ -12,11 +12,9 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import zstandard
 
-from mycroft.loaders import schema
-from mycroft.loaders.store import StoreWriter
+from tests.app.trace_writer import write_rows
 
 TP, PP, DP = 4, 2, 2
 WORLD = TP * PP * DP
@@ -357,18 +355,4 @@ def write(path: Path, verdict: dict[str, Any] | None, *, more: Rows | None = Non
         made.setdefault(table, []).extend(extra)
     if verdict is not None:
         made["diagnoses"] = [{"diag_id": 0, "revision": 1, "verdict": json.dumps(verdict), "rules_version": "1"}]
-    made["trace_meta"] = [
-        {"key": "schema_version", "value": str(schema.SCHEMA_VERSION)},
-        {"key": "engine", "value": "0.1.0/1"},
-    ]
-    writer = StoreWriter(path)
-    for table, found in made.items():
-        wanted = schema.polars_schema(schema.BY_NAME[table])
-        names = {name for row in found for name in row}
-        frame = pl.DataFrame(
-            [{name: row.get(name) for name in names} for row in found],
-            schema={name: wanted[name] for name in wanted if name in names},
-            orient="row",
-        )
-        writer.append(table, frame)
-    writer.finish()
+    write_rows(path, made)

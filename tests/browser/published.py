@@ -10,6 +10,7 @@ from mycroft.app import similar
 from mycroft.loaders import pyramid
 from mycroft.loaders.catalogue import Catalogue
 from tests.app import flow_trace, page_trace
+from tests.app.trace_writer import write_rows
 
 VERDICTS = Path(__file__).parents[1] / "data" / "verdicts"
 VARIANTS = tuple(sorted(path.stem for path in VERDICTS.glob("*.json")))
@@ -27,7 +28,7 @@ def publish_flows(data_dir: Path) -> None:
         for shape in ("ring", "tree", "pairs"):
             with tempfile.TemporaryDirectory(dir=data_dir) as folder:
                 file = Path(folder) / "trace.duckdb"
-                flow_trace.write(file, flow_trace.rows(shape))
+                write_rows(file, flow_trace.rows(shape))
                 pyramid.build(file)
                 summary = {
                     "status": "hang",

@@ -17,6 +17,7 @@ from mycroft.loaders import pyramid
 from mycroft.loaders.pyramid import ABSENT, METRICS, SIDE, Plan, Rows
 from mycroft.loaders.store import open_store
 from tests.app import flow_trace
+from tests.app.trace_writer import write_rows
 
 Row = tuple[int, int, int, int, int | None, int | None]
 
@@ -117,7 +118,7 @@ def test_codes_keep_the_order_of_times_and_say_when_they_overflow() -> None:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Plan]:
     path = tmp_path_factory.mktemp("pyramid") / "trace.duckdb"
-    flow_trace.write(path, flow_trace.rows("ring"))
+    write_rows(path, flow_trace.rows("ring"))
     made = pyramid.build(path)
     assert made is not None
     return path, made
@@ -147,7 +148,7 @@ def test_a_member_that_did_not_come_is_marked_until_the_end(tmp_path: Path) -> N
     rows = flow_trace.rows("ring")
     rows["coll_ops"] = [op for op in rows["coll_ops"] if (op["rank"], op["op_seq"]) != (3, flow_trace.SEQ)]
     path = tmp_path / "absent.duckdb"
-    flow_trace.write(path, rows)
+    write_rows(path, rows)
     made = pyramid.build(path)
     assert made is not None
     with open_store(path) as store:
@@ -194,7 +195,7 @@ def day_trace(path: Path) -> tuple[Plan, int]:
     made = flow_trace.rows("ring", blamed=False)
     made |= {"coll_ops": ops, "flow_state": [], "flow_ops": [], "members": made["members"][:4]}
     made |= {"ranks": made["ranks"][:4], "jobs": [{"job_id": 0, "world_size": 4}]}
-    flow_trace.write(path, made)
+    write_rows(path, made)
     plan = pyramid.build(path)
     assert plan is not None
     return plan, late_at * 60_000_000_000 + 150_000_000
@@ -203,7 +204,7 @@ def day_trace(path: Path) -> tuple[Plan, int]:
 def test_a_trace_without_times_has_no_timeline(tmp_path: Path) -> None:
     rows = flow_trace.rows("ring")
     path = tmp_path / "none.duckdb"
-    flow_trace.write(path, {**rows, "coll_ops": []})
+    write_rows(path, {**rows, "coll_ops": []})
     assert pyramid.build(path) is None
     with open_store(path) as store:
         assert "timeline" not in store.meta

@@ -15,6 +15,7 @@ from mycroft.app.queries import TraceReader
 from mycroft.app.reads import flows
 from tests.app import flow_trace
 from tests.app.flow_trace import BROKEN, SEQ, SILENT, STALL_TICK, TICKS, TOTAL, WORLD
+from tests.app.trace_writer import write_rows
 
 Reads = Callable[[str], TraceReader]
 
@@ -27,7 +28,7 @@ def reads(tmp_path_factory: pytest.TempPathFactory) -> Reads:
     def make(shape: str, rows: dict[str, Any] | None = None, name: str | None = None) -> TraceReader:
         path = folder / f"{name or shape}.duckdb"
         if not path.exists():
-            flow_trace.write(path, rows or flow_trace.rows(shape))
+            write_rows(path, rows or flow_trace.rows(shape))
         return TraceReader(trace="t", title="t", generation=1, path=path, stores=stores)
 
     return make
@@ -155,7 +156,7 @@ def test_the_number_of_a_pair_leads_to_the_number_of_its_rank(tmp_path: Path) ->
         {**half_of_pair, "rank": 3, "peer": 2, "dir": "recv", "op_kind": "recv", "done": 2},
     ]
     path = tmp_path / "pair.duckdb"
-    flow_trace.write(path, made)
+    write_rows(path, made)
     reader = TraceReader(trace="t", title="t", generation=1, path=path, stores=OpenStores())
     assert flows.number_of_pair(reader, "dp-0a", 20, "recv", [3]) == 55
     assert flows.number_of_pair(reader, "dp-0a", 21, "recv", [3]) is None

@@ -17,12 +17,13 @@ from mycroft.loaders import pyramid
 from mycroft.loaders.pyramid import METRICS, SIDE, Rows
 from tests.app import flow_trace
 from tests.app.flow_trace import BROKEN, SEQ, SILENT, WORLD
+from tests.app.trace_writer import write_rows
 
 
 @pytest.fixture(scope="module")
 def reader(tmp_path_factory: pytest.TempPathFactory) -> TraceReader:
     path = tmp_path_factory.mktemp("timeline") / "trace.duckdb"
-    flow_trace.write(path, flow_trace.rows("ring"))
+    write_rows(path, flow_trace.rows("ring"))
     pyramid.build(path)
     return TraceReader(trace="t", title="t", generation=1, path=path, stores=OpenStores())
 
@@ -107,7 +108,7 @@ def test_the_description_names_who_is_silent_and_who_is_to_blame(reader: TraceRe
 
 def test_a_trace_without_a_timeline_says_so(tmp_path: Path) -> None:
     path = tmp_path / "old.duckdb"
-    flow_trace.write(path, flow_trace.rows("ring"))
+    write_rows(path, flow_trace.rows("ring"))
     old = TraceReader(trace="t", title="t", generation=1, path=path, stores=OpenStores())
     assert not timeline.has_timeline(old)
     with pytest.raises(timeline.NoTimelineError, match="load the evidence again"):
