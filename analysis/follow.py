@@ -43,10 +43,12 @@ def follow(
         return ()
     first = int(span[0]) if since_ns is None else since_ns
     last = int(span[1]) if until_ns is None else until_ns
+    # Asked for the last moments only: what matters is how things stand now.
+    live = since_ns is not None and until_ns is not None and last - first <= WALK_AGAIN_NS
     offsets = clock_offsets(store, at=last)
     found = find_slowness(store, limits, at=last, offsets=offsets)
     firings = [
-        *stall_ticks(store, limits, first, last, offsets),
+        *stall_ticks(store, limits, first, last, offsets, only_last=live),
         *slow_firings(store, limits, first, last, found),
         *intermittent_firings(store, limits, first, last, offsets),
     ]

@@ -79,18 +79,21 @@ def scan(
     since_ns: int | None = None,
     until_ns: int | None = None,
     detectors: Collection[Detector] = DETECTORS,
+    offsets: Mapping[int, int] | None = None,
 ) -> tuple[Firing, ...]:
     """Return every firing from `since_ns` to `until_ns` in order of time; empty: no tracer left rows, or all is well.
 
     A detector that stays in alarm fires once, and again only after it has been quiet (`rearm_ns`). Who looks every
-    second asks the detector of slowness, which reads all iterations anew, once an iteration or every ten seconds.
+    second asks the detector of slowness, which reads all iterations anew, once an iteration or every ten seconds, and
+    brings the `offsets` of the clocks (`clock_offsets`) from then.
     """
     span = store.frame(SPAN).row(0)
     if span[0] is None:
         return ()
     first = int(span[0]) if since_ns is None else since_ns
     last = int(span[1]) if until_ns is None else until_ns
-    offsets = clock_offsets(store, at=last)
+    if offsets is None:
+        offsets = clock_offsets(store, at=last)
     found: list[Firing] = []
     if "stall" in detectors:
         found += once(stall_ticks(store, limits, first, last, offsets), limits)
@@ -114,10 +117,23 @@ def once(firings: Sequence[Firing], limits: FlowLimits) -> Iterator[Firing]:
 # ---- stalls ---------------------------------------------------------------------------------------
 
 
-def stall_ticks(store: Frames, limits: FlowLimits, first: int, last: int, offsets: Mapping[int, int]) -> list[Firing]:
-    """Return each tick at which the job, or a communicator of it, is silent."""
+def stall_ticks(
+    store: Frames,
+    limits: FlowLimits,
+    first: int,
+    last: int,
+    offsets: Mapping[int, int],
+    *,
+    only_last: bool = False,
+) -> list[Firing]:
+    """Return each tick at which the job, or a communicator of it, is silent.
+
+    `only_last`: `last` is the only tick; who follows a job as it is told of need not wait for the next whole second.
+    """
     slack = max((abs(v) for v in offsets.values()), default=0)
     ticks = np.arange(first // limits.tick_ns + 1, last // limits.tick_ns + 1, dtype=np.int64) * limits.tick_ns
+    if only_last:
+        ticks = np.array([last] if last > first else [], dtype=np.int64)
     if not len(ticks):
         return []
     beats = store.frame(BEATS, (max(0, first - BEFORE_NS - slack), last + slack))

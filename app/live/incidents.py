@@ -62,6 +62,11 @@ class Incidents:
             self._open[incident.incident] = _Seen(self.clock())
 
     @property
+    def doubts(self) -> bool:
+        """Whether something slow waits to be seen again: it opens at the look that still finds it, `SLOW_S` later."""
+        return any(candidate.finding["status"] == "slow" for candidate in self._candidates.values())
+
+    @property
     def any_open(self) -> bool:
         """Whether an incident of the job is open, or may open at the next look."""
         return bool(self._open or self._candidates)
@@ -80,7 +85,7 @@ class Incidents:
                     revised.add(known.incident)
                     self._revise(known, finding, why)
                 continue
-            key = _key(finding)
+            key = self._candidate(finding)
             keys.add(key)
             candidate = self._candidates.setdefault(key, _Candidate(finding, now))
             candidate.finding = finding
@@ -97,6 +102,18 @@ class Incidents:
             for name, seen in list(self._open.items()):
                 if now - seen.last > CLOSE_S:
                     self._close(name)
+
+    def _candidate(self, finding: Mapping[str, Any]) -> str:
+        """Return the name of the candidate that a finding is of: one that shares a rank was not named quite the same."""
+        key = _key(finding)
+        if key in self._candidates:
+            return key
+        ranks = set(finding["root_cause"]["ranks"])
+        for name, other in self._candidates.items():
+            alike = (other.finding["status"], other.finding["category"]) == (finding["status"], finding["category"])
+            if alike and ranks & set(other.finding["root_cause"]["ranks"]):
+                return name
+        return key
 
     def _explained(self, finding: Mapping[str, Any]) -> bool:
         """Whether an open incident that is surer explains it: a job that stands has one reason until that is over.

@@ -31,8 +31,13 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger("mycroft.watch")
 TICK_S: Final = 1.0
-# Between two looks at a job that goes on: slowness takes iterations to show, and stalls are looked at each tick.
+# Between two looks for news in the log, and the share of the time that these may take.
+NEWS_S: Final = 0.1
+_NEWS_SHARE: Final = 0.2
+# Between two looks at a job that goes on: slowness takes iterations to show, and stalls are looked at when told of.
 QUIET_S: Final = 2.0
+# ... and where something slow waits to be seen a second time.
+DOUBT_S: Final = 1.0
 # A host that has said nothing for this long is silent: nobody waits for it any more.
 PATIENCE_S: Final = 6.0
 BLIND_S: Final = 60.0
@@ -42,7 +47,8 @@ SWEEP_S: Final = 3600.0
 # Incidents that are over are kept for a year with their evidence; their traces until somebody removes them.
 KEEP_S: Final = 365 * 86_400.0
 MOST_SUSPECTS: Final = 8
-MAY_STAND_NS: Final = 2_000_000_000
+# Half of a job has begun nothing for this long: from now on each second counts. The rules need five at least.
+MAY_STAND_NS: Final = 4_000_000_000
 _MOST_TITLE: Final = 80
 # Detectors are asked for this much of the past at the first look: an incident may be older than the watch.
 _FIRST_NS: Final = 60_000_000_000
@@ -111,6 +117,7 @@ class Watch:
         self._each_tick = each_tick
         self._publishing = publish
         self._jobs: dict[str, _Job] = {}
+        self._names: dict[str, str] = {}  # of the job of a process, as the last tick had it
         self._swept = -SWEEP_S
         self._queue: queue.Queue[_Publication] = queue.Queue(maxsize=32)
         self._stopping = threading.Event()
@@ -130,11 +137,13 @@ class Watch:
         began = time.monotonic()
         self.window.refresh()
         groups = self.window.jobs()
+        self._names = {}
         for group in groups:
             name = ""
             try:
                 job = self._job_of(group)
                 name = job.job
+                self._names.update((process.key, name) for process in group)
                 self._look(job, group)
                 job.problem = ""
             except Exception as error:
@@ -205,16 +214,16 @@ class Watch:
         job.over = False
         if at_ns <= job.looked_ns and not job.incidents.any_open:
             return  # nothing new was told
-        judge = job.incidents.any_open and now - job.judged >= JUDGE_S
+        judge = job.incidents.doubts or (job.incidents.any_open and now - job.judged >= JUDGE_S)
         since = job.looked_ns or at_ns - _FIRST_NS
         found = look(group, since_ns=min(since, at_ns), at_ns=at_ns, judge=judge)
         job.looked_ns = max(at_ns, job.looked_ns)
-        # A look that takes long must not take the whole machine.
-        job.next_look = now + max(QUIET_S, 2 * found.seconds)
         if judge:
             job.judged = now
         job.ended = sum(process.ended for process in group)
         job.incidents.take(found.findings, judged=judge, why=found.fired)
+        # A look that takes long must not take the whole machine.
+        job.next_look = now + max(DOUBT_S if job.incidents.doubts else QUIET_S, 2 * found.seconds)
         self._gather(job, group)
         if now - job.published > PUBLISH_S:
             self._publish(job, None, group, "the last minutes")
@@ -342,11 +351,35 @@ class Watch:
             due = time.monotonic() + TICK_S
             try:
                 self.tick()
+                self._wait_for_news(due)
             except Exception:
                 LOG.exception("a tick failed")
-            self._stopping.wait(max(0.05, due - time.monotonic()))
+                self._stopping.wait(TICK_S)
         publisher.join(10.0)
         self.close()
+
+    def _wait_for_news(self, due: float) -> None:
+        """Wait for the next tick, or until a job that seems to stand has told more: then each second counts."""
+        pause = NEWS_S
+        while not self._stopping.wait(min(pause, max(0.05, due - time.monotonic()))):
+            began = time.monotonic()
+            if began >= due or (self.window.refresh() and self._news()):
+                return
+            pause = max(NEWS_S, (time.monotonic() - began) / _NEWS_SHARE)
+
+    def _news(self) -> bool:
+        """Whether all hosts of a job that seems to stand have told of a later moment than was looked at."""
+        from mycroft.loaders.collector import fresh_until
+
+        for group in self.window.jobs():
+            name = self._names.get(group[0].key)
+            job = self._jobs.get(name) if name is not None else None
+            if job is None or job.over or not may_stand(group, job.ended):
+                continue
+            at_ns, _ = fresh_until(group, patience_s=PATIENCE_S)
+            if at_ns > job.looked_ns:
+                return True
+        return False
 
     def stop(self) -> None:
         """Ask `run` to end."""

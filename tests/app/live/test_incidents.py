@@ -229,3 +229,25 @@ def test_incidents_that_ended_long_ago_are_forgotten_with_all_that_hangs_on_them
     assert state.sweep(keep_s=-1.0) == [over]
     assert [incident.incident for incident in state.incidents()] == [still]
     assert state.revisions(over) == [] == state.requests(over) and state.alerts(incident=over) == []
+
+
+def test_candidate_that_is_named_with_one_rank_more_is_still_the_same(
+    make: Callable[[], Incidents], told: list[tuple[str, Incident]], clock: Clock
+) -> None:
+    incidents = make()
+    incidents.take([finding("slow_nic", (2,), status="slow")], judged=True, why="")
+    assert incidents.doubts
+    clock.now += SLOW_S
+    incidents.take([finding("slow_nic", (0, 2), status="slow")], judged=True, why="")
+    assert names(told) == ["opened"] and told[0][1].ranks == (0, 2)
+    assert not incidents.doubts
+
+
+def test_another_class_of_slowness_at_the_same_rank_waits_for_its_own_second_look(
+    make: Callable[[], Incidents], told: list[tuple[str, Incident]], clock: Clock
+) -> None:
+    incidents = make()
+    incidents.take([finding("slow_nic", (2,), status="slow")], judged=True, why="")
+    clock.now += SLOW_S
+    incidents.take([finding("slow_gpu", (2,), status="slow")], judged=True, why="")
+    assert not told and incidents.doubts
