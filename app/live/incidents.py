@@ -104,7 +104,7 @@ class Incidents:
                     self._close(name)
 
     def _candidate(self, finding: Mapping[str, Any]) -> str:
-        """Return the name of the candidate that a finding is of: one that shares a rank was not named quite the same."""
+        """Return the candidate that a finding is of: one that shares a rank was not named quite the same."""
         key = _key(finding)
         if key in self._candidates:
             return key
