@@ -152,8 +152,9 @@ class Snapshot:
         return dict(found)
 
     @cached_property
-    def _open_keys(self) -> frozenset[tuple[int, OpKey]]:
-        return frozenset((o.rank, o.key) for ops in self.open.values() for o in ops)
+    def started(self) -> Mapping[tuple[int, OpKey], bool | None]:
+        """(rank, operation) that the rank is inside of -> whether its kernel has started; None: not seen."""
+        return {(o.rank, o.key): o.started for ops in reversed(self.open.values()) for o in reversed(ops)}
 
     def sends_of(self, op: OpKey, channel: int, rank: int) -> list[FlowKey]:
         """The flows that `rank` sends on in one channel of one operation."""
@@ -165,6 +166,6 @@ class Snapshot:
 
     def enqueued(self, rank: int, op: OpKey) -> bool:
         """Whether `rank` has enqueued the operation, as far as its trace shows."""
-        if (rank, op) in self.finished or (rank, op) in self._open_keys:
+        if (rank, op) in self.finished or (rank, op) in self.started:
             return True
         return not op.p2p and self.reached.get((op.comm, rank), -1) >= op.seq

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -158,8 +160,24 @@ def flow_findings(store: Frames, limits: FlowLimits = FLOW_DEFAULTS, *, at: int 
 
     Confident only where both sides were seen. Ranks that merely wait are victims, never causes.
     """
-    snapshot = read_snapshot(store, limits, at=at)
-    return stalls_of(store, snapshot, limits) if snapshot is not None else ()
+    with collector_paused():
+        snapshot = read_snapshot(store, limits, at=at)
+        return stalls_of(store, snapshot, limits) if snapshot is not None else ()
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Keep the garbage collector from walking the nodes of a large job over and over while they are made.
+
+    They are freed by their counts afterwards. Threads may nest in any order: whoever finds it off leaves that to others.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def stalls_of(store: Frames, snapshot: Snapshot, limits: FlowLimits) -> tuple[Finding, ...]:

@@ -153,7 +153,7 @@ class FlowGraph:
         return {op_node(rank, o.key): "is inside of it" for o in ops}
 
     def _started(self, rank: int, op: OpKey) -> bool | None:
-        return next((o.started for o in self.snapshot.open.get(rank, ()) if o.key == op), None)
+        return self.snapshot.started.get((rank, op))
 
     def _of_op(self, rank: int, op: OpKey) -> dict[Node, str]:
         gone = self._gone(rank)
@@ -196,7 +196,7 @@ class FlowGraph:
 
     def _inside(self, rank: int, op: OpKey) -> bool:
         """Whether a rank is in an operation, its kernel too where that is seen."""
-        return any(o.key == op and o.started is not False for o in self.snapshot.open.get(rank, ()))
+        return self.snapshot.started.get((rank, op), False) is not False
 
     def _members(self, op: OpKey) -> tuple[int, ...]:
         return (op.src, op.dst) if op.p2p else self.snapshot.members.get(op.comm, ())

@@ -16,32 +16,37 @@ from mycroft.analysis.facts import Frames
 
 # Operations of groups inside one host say nothing of clocks, and are most of all.
 ENDS: Final = """
-WITH host_of AS (SELECT rank, coalesce(host_id, 1000000 + rank) AS host FROM ranks),
+WITH host_of AS (SELECT rank, CAST(coalesce(host_id, 1000000 + rank) AS BIGINT) AS host FROM ranks),
 inside AS (
     SELECT comm_id FROM members JOIN host_of USING (rank) GROUP BY comm_id HAVING min(host) = max(host)
+), picked AS (
+    SELECT rank, comm_id, coalesce(pair_seq, op_seq) AS number, is_p2p, op_kind, peer, start_ts, dur_ns, file_id
+    FROM coll_ops
+    WHERE start_ts >= make_timestamp_ns($1) AND start_ts < make_timestamp_ns($2) AND state = 'completed'
+        AND dur_ns IS NOT NULL AND (comm_id + coalesce(pair_seq, op_seq)) % $3 = 0
 )
-SELECT o.comm_id AS comm, CAST(coalesce(o.pair_seq, o.op_seq) AS BIGINT) AS seq,
+SELECT o.comm_id AS comm, CAST(o.number AS BIGINT) AS seq,
        CASE WHEN o.is_p2p THEN CASE WHEN o.op_kind = 'send' THEN o.rank ELSE o.peer END END AS src,
        CASE WHEN o.is_p2p THEN CASE WHEN o.op_kind = 'send' THEN o.peer ELSE o.rank END END AS dst,
-       CAST(h.host AS BIGINT) AS host, max(epoch_ns(o.start_ts) + o.dur_ns) AS end_ns
-FROM coll_ops o JOIN host_of h ON h.rank = o.rank
-WHERE o.state = 'completed' AND o.dur_ns IS NOT NULL AND o.start_ts >= make_timestamp_ns(?)
-    AND o.start_ts < make_timestamp_ns(?) AND o.comm_id NOT IN (SELECT comm_id FROM inside)
-    AND hash(o.comm_id, coalesce(o.pair_seq, o.op_seq)) % ? = 0
+       h.host AS host, max(epoch_ns(o.start_ts) + o.dur_ns) AS end_ns
+FROM picked o JOIN host_of h ON h.rank = o.rank
+WHERE o.comm_id NOT IN (SELECT comm_id FROM inside)
     AND o.file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
 GROUP BY ALL
 """
 RANK_HOSTS: Final = "SELECT rank, coalesce(host_id, 1000000 + rank) AS host FROM ranks ORDER BY rank"
 SPAN: Final = """
-SELECT min(epoch_ns(start_ts)) AS first, max(epoch_ns(start_ts)) AS last
+SELECT epoch_ns(min(start_ts)) AS first, epoch_ns(max(start_ts)) AS last
 FROM coll_ops
 WHERE state = 'completed' AND start_ts < make_timestamp_ns(?)
     AND file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
 """
 # Time back from the newest operation from which operations are taken: the second where the first knows not all hosts.
 LOOK_BACK_NS: Final = (3_000_000_000, 15_000_000_000)
-# Of a job of so many ranks every operation is taken, of larger ones as many.
-RANKS_OF_ALL: Final = 512
+# Of a job of so many ranks every operation is taken, of larger ones a part, but at least one of eight: each host
+# still shares several operations with others.
+RANKS_OF_ALL: Final = 128
+SMALLEST_PART: Final = 8
 # Fewer operations than this say nothing of a pair of hosts.
 LEAST_OPS: Final = 3
 _FOREVER: Final = 1 << 62
@@ -59,11 +64,13 @@ def clock_offsets(store: Frames, *, at: int | None = None) -> dict[int, int]:
     span = store.frame(SPAN, (_FOREVER if at is None else at,)).row(0)
     if span[0] is None:
         return {}
-    until = int(span[1]) + 1
+    first, until = int(span[0]), int(span[1]) + 1
     offsets: dict[int, int] = {}
-    for back, part in zip(LOOK_BACK_NS, (max(1, len(hosts) // RANKS_OF_ALL), 1), strict=True):
-        offsets = host_offsets(store.frame(ENDS, (max(int(span[0]), until - back), until, part)))
-        if len(offsets) == len(set(hosts.values())) or until - back < int(span[0]):
+    part = min(max(1, len(hosts) // RANKS_OF_ALL), SMALLEST_PART)
+    near, far = (max(first, until - back) for back in LOOK_BACK_NS)
+    for since, one_of in dict.fromkeys(((near, part), (far, part), (far, 1))):
+        offsets = host_offsets(store.frame(ENDS, (since, until, one_of)))
+        if len(offsets) == len(set(hosts.values())):
             break
     return {rank: offsets[host] for rank, host in hosts.items() if host in offsets}
 

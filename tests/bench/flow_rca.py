@@ -20,6 +20,7 @@ from typing import Any
 from mycroft.analysis.config import NS_PER_S
 from mycroft.analysis.facts import Frames
 from mycroft.analysis.flow_findings import flow_findings
+from mycroft.analysis.host_clocks import clock_offsets
 from mycroft.analysis.paper_rules import PaperTrigger, paper_cause
 from mycroft.analysis.trigger import scan
 from mycroft.app.evaluation.whole_job import store_of
@@ -92,10 +93,11 @@ def run(topology: str) -> int:
     store: MemoryStore = store_of(simulated)
     simulated.rows.clear()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    each_second = ("stall", "intermittent")
-    tick, _ = measured(lambda: scan(store, since_ns=at_ns - NS_PER_S, until_ns=at_ns, detectors=each_second))
-    # Every ten seconds, over all that the window holds.
-    slow, _ = measured(lambda: scan(store, since_ns=at_ns - NS_PER_S, until_ns=at_ns, detectors=("slow",)))
+    each_second, since = ("stall", "intermittent"), at_ns - NS_PER_S
+    offsets = clock_offsets(store, at=at_ns)
+    tick, _ = measured(lambda: scan(store, since_ns=since, until_ns=at_ns, detectors=each_second, offsets=offsets))
+    # Every ten seconds, over all that the window holds; with it the offsets of the clocks for the ticks until then.
+    slow, _ = measured(lambda: scan(store, since_ns=since, until_ns=at_ns, detectors=("slow",)))
     stall, findings = measured(lambda: flow_findings(store, at=at_ns))
     named = set(findings[0].root_cause.ranks) if findings else set()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
