@@ -10,7 +10,7 @@ SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(shell find loaders/cp
 demo: $(STAMP)
 	$(BIN)/mycroft demo
 
-test: $(STAMP) $(VENV)/.browser
+test: $(STAMP) $(VENV)/.browser $(VENV)/.systemd
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
 
 check: $(STAMP)
@@ -47,6 +47,14 @@ $(VENV)/.browser: $(BIN)/python
 	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium fonts-dejavu-core >/dev/null; \
 	else echo "no chromium: install one, or name it in MYCROFT_CHROMIUM"; fi
+	touch $@
+
+# The examples of deploy/ are checked by systemd's own verifier, which needs no running systemd.
+$(VENV)/.systemd: $(BIN)/python
+	@if command -v systemd-analyze >/dev/null; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq systemd >/dev/null; \
+	else echo "no systemd-analyze: install systemd"; fi
 	touch $@
 
 clean:

@@ -72,6 +72,7 @@ def add_watching(parser: argparse.ArgumentParser) -> None:
     """Add who is alerted."""
     parser.add_argument("--alerts", metavar="FILE", help="TOML file of the targets of alerts")
     parser.add_argument("--url", help="address of the dashboard, for the links in alerts (http://localhost:8050)")
+    parser.add_argument("--otlp", metavar="URL", help="OTLP/HTTP receiver of incidents as spans, as http://host:4318")
 
 
 def live_config(arguments: argparse.Namespace) -> LiveConfig:
@@ -84,6 +85,7 @@ def live_config(arguments: argparse.Namespace) -> LiveConfig:
         "token_file": getattr(arguments, "agent_tokens", None),
         "alerts_file": getattr(arguments, "alerts", None),
         "url": getattr(arguments, "url", None),
+        "otlp": getattr(arguments, "otlp", None),
         "segment_s": getattr(arguments, "segment_seconds", None),
     }
     keep = getattr(arguments, "keep_gb", None)

@@ -15,7 +15,8 @@ DEFAULT_PORT = 8060
 class LiveConfig:
     """Settings of collector and watch.
 
-    `url`: address of the dashboard, for the links in alerts; empty: of a dashboard on this machine.
+    `url`: address of the dashboard, for the links in alerts; empty: of a dashboard on this machine. `otlp`: where spans
+    of incidents go; empty: nowhere.
     """
 
     data_dir: Path
@@ -26,6 +27,7 @@ class LiveConfig:
     segment_s: float = 10.0
     alerts_file: str | None = None
     url: str = ""
+    otlp: str = ""
     window_s: float = 600.0
     evidence_hosts: int = 4
 

@@ -14,19 +14,20 @@ import queue
 import shutil
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from mycroft.app.live.config import LiveConfig
 from mycroft.app.live.incidents import Event, Incidents, same
 from mycroft.app.live.judge import JUDGE_S, look
-from mycroft.app.live.publishing import evidence_files, forget_old, publish_live
+from mycroft.app.live.publishing import LivePublished, evidence_files, forget_old, publish_live
 from mycroft.app.live.receiver import incident_folder
 from mycroft.app.live.state import Incident, LiveState
 from mycroft.errors import MycroftError
 
 if TYPE_CHECKING:
+    from mycroft.app.live.spans import Spans
     from mycroft.loaders.collector import Process, Window
 
 LOG: Final = logging.getLogger("mycroft.watch")
@@ -95,6 +96,7 @@ class Watch:
         *,
         told: Callable[[Event, Incident, str], None] = lambda _event, _incident, _title: None,
         each_tick: Callable[[], None] = lambda: None,
+        spans: Spans | None = None,
         publish: bool = True,
     ) -> None:
         """Take the lock of the folder.
@@ -105,6 +107,7 @@ class Watch:
             window: of the collector's store.
             told: called for every change of an incident, with the title of its job.
             each_tick: called once a tick, for what else is to be done now and then.
+            spans: told of the operations that incidents are about.
             publish: make generations of traces; off for tests of the rest.
 
         Raises:
@@ -116,8 +119,10 @@ class Watch:
         self._told = told
         self._each_tick = each_tick
         self._publishing = publish
+        self._spans = spans
         self._jobs: dict[str, _Job] = {}
         self._names: dict[str, str] = {}  # of the job of a process, as the last tick had it
+        self._operations_told: set[str] = set()
         self._swept = -SWEEP_S
         self._queue: queue.Queue[_Publication] = queue.Queue(maxsize=32)
         self._stopping = threading.Event()
@@ -160,6 +165,7 @@ class Watch:
         if began - self._swept > SWEEP_S:
             self._swept = began
             for incident in self.state.sweep(keep_s=KEEP_S):
+                self._operations_told.discard(incident)
                 shutil.rmtree(incident_folder(self.config.data_dir, incident), ignore_errors=True)
         self.state.set_numbers(
             {
@@ -326,7 +332,26 @@ class Watch:
                 incident = job.incidents.revise(incident, finding, item.why)
             page = finding["id"] if finding is not None else "verdict"
             self.state.published(item.incident, trace=published.trace, generation=published.generation, page=page)
+            self._tell_operations(incident, finding or incident.finding, published)
         forget_old(self.state, published.trace)
+
+    def _tell_operations(self, incident: Incident, finding: Mapping[str, Any], published: LivePublished) -> None:
+        from mycroft.app.live.spans import operations_of
+        from mycroft.loaders.catalogue import Catalogue
+        from mycroft.loaders.store import open_store
+
+        if self._spans is None or incident.incident in self._operations_told:
+            return
+        catalogue = Catalogue(self.config.data_dir)
+        try:
+            path = catalogue.path(published.trace, published.generation)
+        finally:
+            catalogue.close()
+        with open_store(path) as store:
+            rows = operations_of(store, finding)
+        if rows:
+            self._operations_told.add(incident.incident)
+            self._spans.operations(incident, rows)
 
     def _publish_loop(self) -> None:
         while not self._stopping.is_set():

@@ -1,4 +1,4 @@
-"""The examples of deploy/: every command line in them is one that the program takes."""
+"""The examples of deploy/: the program takes their command lines, and systemd, Kubernetes and a shell take the rest."""
 
 from __future__ import annotations
 
@@ -6,10 +6,14 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import kubernetes_validate
 import pytest
+import yaml
 
 from mycroft.app.alerts import read_targets
 from mycroft.app.cli import parser
@@ -21,7 +25,7 @@ DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 def command_lines() -> Iterator[tuple[str, list[str]]]:
     for path in sorted(DEPLOY.glob("*.service")):
         for line in re.findall(r"^ExecStart=(.*)$", path.read_text(), re.MULTILINE):
-            program, *arguments = shlex.split(line.replace("${COLLECTOR}", "http://c:8060"))
+            program, *arguments = shlex.split(line.replace("${COLLECTOR}", "http://c:8060").replace("%i", "alice"))
             assert program.endswith("/mycroft")
             yield path.name, arguments
     text = (DEPLOY / "Containerfile").read_text()
@@ -52,6 +56,72 @@ def test_every_port_that_others_reach_asks_for_a_token() -> None:
             assert given["token_file"] or given["trust_proxy_header"], name
         if given.get("collect_host") == "0.0.0.0":
             assert given["agent_tokens"], name
+
+
+def verified(path: Path) -> tuple[int, str]:
+    done = subprocess.run(["systemd-analyze", "verify", "--man=no", str(path)], capture_output=True, text=True)
+    return done.returncode, done.stderr + done.stdout
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Something that systemd takes for the program: it looks whether that is there."""
+    stub = tmp_path_factory.mktemp("bin") / "mycroft"
+    stub.write_text("#!/bin/sh\n")
+    stub.chmod(0o755)
+    return stub
+
+
+@pytest.mark.parametrize("unit", sorted(path.name for path in DEPLOY.glob("*.service")))
+def test_units_are_taken_by_systemd(unit: str, program: Path, tmp_path: Path) -> None:
+    text = (DEPLOY / unit).read_text().replace("/opt/mycroft/bin/mycroft", str(program))
+    path = tmp_path / unit.replace("@.", "@alice.")
+    path.write_text(text)
+    assert verified(path) == (0, "")
+    # It would have said so.
+    path.write_text(text.replace("[Service]\n", "[Service]\nProtectSytem=strict\n"))
+    assert "ProtectSytem" in verified(path)[1]
+
+
+def documents(path: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+MANIFESTS = [(path.name, one) for path in sorted((DEPLOY / "kubernetes").glob("*.yaml")) for one in documents(path)]
+
+
+@pytest.mark.parametrize(("name", "manifest"), MANIFESTS, ids=[f"{m['kind']}-{name}" for name, m in MANIFESTS])
+def test_manifests_have_the_schema_of_kubernetes(name: str, manifest: dict[str, Any]) -> None:
+    newest = kubernetes_validate.latest_version()
+    kubernetes_validate.validate(manifest, newest, strict=True)
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate({**manifest, "specs": {}}, newest, strict=True)
+
+
+def test_manifests_fit_each_other() -> None:
+    by_kind = {manifest["kind"]: manifest for _, manifest in MANIFESTS}
+    service = by_kind["Service"]
+    pods = {kind: by_kind[kind]["spec"]["template"] for kind in ("DaemonSet", "StatefulSet")}
+    for kind, pod in pods.items():
+        labels = pod["metadata"]["labels"]
+        assert by_kind[kind]["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        claims = {c["metadata"]["name"] for c in by_kind[kind]["spec"].get("volumeClaimTemplates", [])}
+        volumes = claims | {volume["name"] for volume in pod["spec"]["volumes"]}
+        for container in pod["spec"]["containers"]:
+            assert {mount["name"] for mount in container["volumeMounts"]} <= volumes
+    collector = pods["StatefulSet"]
+    assert service["spec"]["selector"].items() <= collector["metadata"]["labels"].items()
+    open_ports = {port["containerPort"] for port in collector["spec"]["containers"][0]["ports"]}
+    assert {port["port"] for port in service["spec"]["ports"]} <= open_ports
+    # The agents are told of this service.
+    address = pods["DaemonSet"]["spec"]["containers"][0]["args"][1]
+    assert address == f"http://{service['metadata']['name']}:8060"
+
+
+def test_slurm_script_is_plain_shell() -> None:
+    checker = Path(sys.executable).with_name("shellcheck")
+    done = subprocess.run([str(checker), str(DEPLOY / "slurm-agent.sh")], capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 def test_slurm_script_is_one(tmp_path: Path) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mycroft.app.live.config import LiveConfig
+from mycroft.app.live.spans import Spans
 from mycroft.app.live.state import Incident, LiveState
 from mycroft.app.live.watch import Watch, WatchError
 from mycroft.app.state import State
@@ -30,6 +32,16 @@ class Told:
         self.events.append((event, incident))
 
 
+class Operations(Spans):
+    """Remembers the operations that were told, in place of a receiver."""
+
+    def __init__(self) -> None:
+        self.rows: list[Mapping[str, Any]] = []
+
+    def operations(self, incident: Incident, rows: Sequence[Mapping[str, Any]]) -> None:
+        self.rows += rows
+
+
 @pytest.fixture(scope="module")
 def job() -> Job:
     return Job("nic_down", rank=FAULTY, until_ns=time.time_ns())
@@ -41,10 +53,15 @@ def told() -> Told:
 
 
 @pytest.fixture
-def watch(tmp_path: Path, told: Told) -> Iterator[Watch]:
+def operations() -> Operations:
+    return Operations()
+
+
+@pytest.fixture
+def watch(tmp_path: Path, told: Told, operations: Operations) -> Iterator[Watch]:
     config = LiveConfig(data_dir=tmp_path / "data")
     state = LiveState(State(config.data_dir))
-    opened = Watch(config, state, Window(config.store_dir, span_s=3600.0), told=told)
+    opened = Watch(config, state, Window(config.store_dir, span_s=3600.0), told=told, spans=operations)
     yield opened
     opened.close()
 
@@ -56,7 +73,9 @@ def feed(watch: Watch, job: Job, *, seconds: int) -> None:
         watch.window.take(batch)
 
 
-def test_fault_becomes_one_incident_with_the_right_ranks_and_a_trace(watch: Watch, told: Told, job: Job) -> None:
+def test_fault_becomes_one_incident_with_the_right_ranks_and_a_trace(
+    watch: Watch, told: Told, operations: Operations, job: Job
+) -> None:
     since_fault = truth(job.simulated)["injected_ns"] + 3 * SECOND - job.first
     opened_after = None
     for at, batches in job.batches(first_ns=since_fault):
@@ -85,6 +104,11 @@ def test_fault_becomes_one_incident_with_the_right_ranks_and_a_trace(watch: Watc
     assert incident.trace is not None and incident.generation in catalogue.generations(incident.trace)
     assert catalogue.get(incident.trace).summary["status"] == "hang"
     assert catalogue.get(incident.trace).summary["ranks_seen"] == 16
+    # The operation that stands is told as each rank saw it, once.
+    stuck = incident.finding["collective"]
+    assert {(row["comm"], row["seq"]) for row in operations.rows} == {(stuck["comm"], stuck["seq"])}
+    assert FAULTY in [row["rank"] for row in operations.rows]
+    assert all(row["begun"] for row in operations.rows) and any(row["ended"] is None for row in operations.rows)
 
 
 def test_second_watch_of_a_folder_is_refused(watch: Watch) -> None:
