@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
-import threading
 from collections.abc import Sequence
 
-from mycroft import __version__
+from mycroft import __version__, scratch
 from mycroft.app.commands import COMMANDS
+from mycroft.app.termination import INTERRUPTED, Termination
 from mycroft.errors import MycroftError
 
 USAGE_ERROR = 2
-INTERRUPTED = 130
-TERMINATED = 143
 
 
 def parser() -> argparse.ArgumentParser:
@@ -48,18 +45,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         arguments = parser().parse_args(argv)
     except SystemExit as ended:  # argparse: 0 after --help and --version, 2 after a wrong usage
         return ended.code if isinstance(ended.code, int) else USAGE_ERROR
-    if threading.current_thread() is threading.main_thread():
-        # As an exception it lets temporary folders and child processes be cleared away.
-        signal.signal(signal.SIGTERM, _terminated)
+    status = USAGE_ERROR
+    with Termination() as ending:
+        try:
+            status = _run(arguments)
+        except KeyboardInterrupt:
+            # Of a handler that the command had put in the place of ours.
+            ending.status = INTERRUPTED
+        except BaseException:
+            if ending.status is None:
+                raise
+        finally:
+            # Whatever the command made of the signal, by now it has ended, and what it left is nobody's.
+            ending.settle()
+            scratch.remove_all()
+    ending.say()
+    return status if ending.status is None else ending.status
+
+
+def _run(arguments: argparse.Namespace) -> int:
     try:
         status = arguments.run(arguments)
         sys.stdout.flush()
     except MycroftError as error:
         print(f"mycroft: {one_line(str(error))}", file=sys.stderr)
         return error.exit_code
-    except KeyboardInterrupt:
-        print("mycroft: interrupted", file=sys.stderr)
-        return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has left (`| head`); whatever is still buffered must not raise again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -74,10 +84,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         )
         return USAGE_ERROR
     return status
-
-
-def _terminated(*_: object) -> None:
-    raise SystemExit(TERMINATED)
 
 
 def one_line(text: str) -> str:

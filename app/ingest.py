@@ -132,7 +132,11 @@ class Draft:
         """
         try:
             with self.path.open("rb") as content, target.open("xb") as copy:
-                shutil.copyfileobj(content, copy, 1024 * 1024)
+                try:
+                    shutil.copyfileobj(content, copy, 1024 * 1024)
+                except BaseException:
+                    target.unlink()
+                    raise
         except OSError as error:
             raise IngestError(f"{target}: the trace cannot be written ({error.strerror})") from error
 

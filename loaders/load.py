@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -24,6 +23,7 @@ from mycroft.loaders.context import TraceContext
 from mycroft.loaders.rank_names import pieces
 from mycroft.loaders.registry import LOADERS
 from mycroft.loaders.store import MOST_JOBS, StoreWriter
+from mycroft.scratch import scratch_folder
 
 HEAD_BYTES: Final = 64 << 10
 # Heads of all files together that stay in memory after the files have been recognised.
@@ -101,10 +101,10 @@ def load(
     started = time.perf_counter()
     tell = progress or _silent
     out.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as scratch:
+    with scratch_folder(f".{out.name}.", within=out.parent) as scratch:
         writer = StoreWriter(out)
         try:
-            summary = _load_into(writer, sources, Path(scratch), limits, tell, ranks_expected)
+            summary = _load_into(writer, sources, scratch, limits, tell, ranks_expected)
         except BaseException:
             writer.abandon()
             raise

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable
 from importlib import metadata
 from pathlib import Path
@@ -14,6 +13,7 @@ from mycroft.loaders.base import EvidenceFile
 from mycroft.loaders.context import TraceContext
 from mycroft.loaders.ring import TraceExportLoader, add_traces
 from mycroft.loaders.store import MemoryStore, MemoryWriter
+from mycroft.scratch import scratch_folder
 from mycroft.tracer import Trace
 
 
@@ -25,8 +25,8 @@ def load_traces(traces: Iterable[Trace], *, name: str) -> MemoryStore:
         name: what the file of evidence would be called; equal traces give equal stores.
     """
     file = EvidenceFile(0, name, Path(name), 0, "", b"")
-    with tempfile.TemporaryDirectory(prefix="mycroft-") as spill:
-        context = TraceContext(Path(spill))
+    with scratch_folder() as spill:
+        context = TraceContext(spill)
         report = add_traces(traces, context, file)
         writer = MemoryWriter()
         files = pl.DataFrame(

@@ -15,7 +15,7 @@ FOLDERS = ("app", "analysis", "loaders", "tracer")
 # What a module may import of ours, by the folder it lies in: prefixes of `mycroft.…`.
 ALLOWED = {
     "tracer": ("mycroft.tracer", "mycroft.errors"),
-    "loaders": ("mycroft.loaders", "mycroft.tracer", "mycroft.errors"),
+    "loaders": ("mycroft.loaders", "mycroft.tracer", "mycroft.errors", "mycroft.scratch"),
     "analysis": ("mycroft.analysis", "mycroft.loaders.store", "mycroft.loaders.schema", "mycroft.errors"),
     "app": ("mycroft",),
 }

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from mycroft.app.commands import options
 from mycroft.app.commands.command import Command
 from mycroft.app.terminal import Progress
+from mycroft.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,7 +72,6 @@ def run(arguments: argparse.Namespace) -> int:
 def live(arguments: argparse.Namespace, config: AppConfig) -> tuple[Published, list[str]]:
     """Run the live job and diagnose it; returns what was published, and verdict and truth as lines."""
     import random
-    import tempfile
     from pathlib import Path
 
     from mycroft.app.demo import SEEDS, live_job
@@ -86,8 +86,8 @@ def live(arguments: argparse.Namespace, config: AppConfig) -> tuple[Published, l
     )
     started = time.monotonic()
 
-    with tempfile.TemporaryDirectory(prefix="mycroft-demo-") as scratch:
-        folder: Path = Path(arguments.keep or Path(scratch) / RUN)
+    with scratch_folder("mycroft-demo-") as scratch:
+        folder: Path = Path(arguments.keep or scratch / RUN)
 
         def say(text: str) -> None:
             # What was broken is told beside the verdict, not before it.

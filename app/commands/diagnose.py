@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import tempfile
 from collections import defaultdict
 from pathlib import Path
 
 from mycroft.app.commands import options
 from mycroft.app.commands.command import Command
 from mycroft.app.terminal import Progress
+from mycroft.scratch import scratch_folder
 
 REASONS_SHOWN = 10
 
@@ -36,9 +36,9 @@ def run(arguments: argparse.Namespace) -> int:
     if trace_out is not None and trace_out.exists():
         raise options.PathError(f"{trace_out}: exists already; a trace is never overwritten, remove it or name another")
     sources, _ = options.evidence(arguments.paths)
-    with tempfile.TemporaryDirectory(prefix="mycroft-") as folder, Progress() as progress:
+    with scratch_folder() as folder, Progress() as progress:
         stages = Stages.on_terminal(progress)
-        draft = prepare(sources, Path(folder), stages, ranks_expected=arguments.expect_ranks)
+        draft = prepare(sources, folder, stages, ranks_expected=arguments.expect_ranks)
         if trace_out is not None:
             draft.keep(trace_out)
         progress.clear()

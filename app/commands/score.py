@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mycroft.app.commands import options
 from mycroft.app.commands.command import Command
 from mycroft.app.terminal import Progress
+from mycroft.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from mycroft.analysis.scoring import CaseScore
@@ -113,9 +113,9 @@ def score(name: str, folder: Path, progress: Progress) -> CaseScore:
 
     truth = read_truth(folder / TRUTH)
     started = time.perf_counter()
-    with tempfile.TemporaryDirectory(prefix="mycroft-") as scratch:
+    with scratch_folder() as scratch:
         try:
-            verdict = prepare([folder], Path(scratch), Stages(lambda *_: None)).verdict
+            verdict = prepare([folder], scratch, Stages(lambda *_: None)).verdict
         except NothingReadableError as error:
             progress.warn(f"{name}: {error}")
             verdict = Verdict("", EvidenceSummary(), "cannot_tell", str(error))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import random
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +20,7 @@ from mycroft.analysis.follow import follow
 from mycroft.app.evaluation.simulated import EvaluationError
 from mycroft.app.ingest import NothingReadableError, Stages, prepare
 from mycroft.loaders.store import Store, StoreError, open_store
+from mycroft.scratch import scratch_folder
 from mycroft.tracer.testbed import SCENARIOS, Scenario, run_job
 from mycroft.tracer.testbed.faults import FAULT_BY_NAME
 
@@ -135,9 +135,9 @@ def score_run(folder: Path) -> Run:
     """
     truth = read_truth(folder / TRUTH)
     started = time.process_time()
-    with tempfile.TemporaryDirectory(prefix="mycroft-") as scratch:
+    with scratch_folder() as scratch:
         try:
-            draft = prepare([folder], Path(scratch), Stages(lambda *_: None))
+            draft = prepare([folder], scratch, Stages(lambda *_: None))
             with open_store(draft.path) as store:
                 reports = [answer_of(r.at_ns, r.findings) for r in follow(store)]
                 watched = _watched_s(store)

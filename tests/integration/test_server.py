@@ -287,14 +287,3 @@ def test_ctrl_c_ends_serve_in_order(tmp_path: Path) -> None:
         told = serving.stderr.read()
         assert serving.wait() == 0
     assert told == "stopping\n"
-
-
-def test_a_command_that_is_terminated_clears_up(tmp_path: Path, endless: Path) -> None:
-    environment = {**os.environ, "TMPDIR": str(tmp_path / "tmp")}
-    (tmp_path / "tmp").mkdir()
-    command = [sys.executable, "-m", "mycroft.app.cli", "diagnose", str(endless)]
-    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as working:
-        until(lambda: any((tmp_path / "tmp").rglob("*.duckdb")), lambda: "the trace is begun")
-        working.terminate()
-        assert working.wait() == 143
-    assert list((tmp_path / "tmp").iterdir()) == []
