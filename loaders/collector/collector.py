@@ -1,7 +1,7 @@
 """The collector: takes batches, says so once they are on disk, and turns its log into segments.
 
-Any number of threads call `take`; one commits what has come by then with one `fdatasync`. A second makes segments,
-puts small ones together, and keeps to the byte limit. Nothing in here knows HTTP.
+Any number of threads call `take`, or `offer` where they cannot wait; one commits what has come by then with one
+`fdatasync`. A second has segments made, and keeps to the limits. Nothing in here knows HTTP.
 
     folder/log/log-<n>            acknowledged batches
     folder/facts/<table>/hour=…/  segments
@@ -17,24 +17,21 @@ import os
 import shutil
 import threading
 import time
-from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from mycroft.errors import MycroftError
+from mycroft.loaders.collector.keeper import Keeper
 from mycroft.loaders.collector.log import LogFile, cut_torn_tail, log_numbers, log_path, read_log
-from mycroft.loaders.collector.manifest import Manifest, Segment, Trash, read_manifest, write_manifest
-from mycroft.loaders.collector.segments import RINGS, drain, newest_statuses, read_segments, write_segment
+from mycroft.loaders.collector.maker import HelperMaker, LocalMaker
+from mycroft.loaders.collector.manifest import Manifest
+from mycroft.loaders.collector.retention import KEEP_S, Pin
 from mycroft.tracer.agent.batch import BatchKey, key_of
 
 LOG: Final = logging.getLogger("mycroft.collector")
 _SEGMENTS: Final = "segments cannot be written"
-_COMPACT_AT: Final = 30
-_COMPACT_BYTES: Final = 64 << 20
-_SEQS_KEPT_S: Final = 7 * 86_400.0
-# How much older a table counts than it is, seconds, when the oldest has to go: the largest and least telling first.
-_COUNTS_OLDER_S: Final = {"state": 3600.0, "foreign": 3600.0, "flow": 1800.0, "gaps": -6 * 3600.0}
 
 
 class CollectorError(MycroftError):
@@ -53,26 +50,19 @@ class FullError(CollectorError):
 class CollectorSettings:
     """What a collector is told. Sizes are bytes, times seconds.
 
-    `most_bytes`: of segments; the oldest go first. `pending_bytes`: that may wait for the disk.
+    `most_bytes`: of segments; the oldest go first. `pending_bytes`: that may wait for the disk. `keep_s`: by table.
+    `helper`: segments are made by a process of their own, so that acknowledging does not wait for them.
     """
 
     folder: Path
     most_bytes: int = 20 << 30
     segment_s: float = 10.0
-    segment_bytes: int = 32 << 20
+    segment_bytes: int = 16 << 20
     pending_bytes: int = 64 << 20
     grace_s: float = 120.0
-    keep_s: float = 7 * 86_400.0
+    keep_s: Mapping[str, float] = field(default_factory=lambda: dict(KEEP_S))
     reserve_bytes: int = 256 << 20
-
-
-@dataclass(slots=True)
-class _Ticket:
-    key: BatchKey
-    identity: str
-    wire: bytes
-    done: threading.Event = field(default_factory=threading.Event)
-    error: str = ""
+    helper: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +71,33 @@ class Taken:
 
     key: BatchKey
     repeated: bool
+
+
+@dataclass(slots=True)
+class Ticket:
+    """A batch that waits for the disk; `tell` hears when that is over."""
+
+    key: BatchKey
+    identity: str
+    wire: bytes
+    tell: Tell
+    repeated: bool = False
+    error: str = ""
+    others: list[Ticket] = field(default_factory=lambda: list[Ticket]())
+    """The same batch once more, come while the first waits."""
+
+    def taken(self) -> Taken:
+        """Return what has become of it, once it was told.
+
+        Raises:
+            FullError: if the disk did not take it.
+        """
+        if self.error:
+            raise FullError(self.error)
+        return Taken(self.key, self.repeated)
+
+
+Tell = Callable[[Sequence[Ticket]], None]
 
 
 @dataclass(slots=True)
@@ -103,8 +120,10 @@ class Counters:
 class Collector:
     """One store, held by one process."""
 
-    def __init__(self, settings: CollectorSettings) -> None:
+    def __init__(self, settings: CollectorSettings, *, pins: Callable[[], Iterable[Pin]] = tuple) -> None:
         """Open the store: cut the torn tail of the log, and learn from it what is safe already.
+
+        `pins`: asked for the times that incidents rest on, whenever rows have to go.
 
         Raises:
             CollectorError: if another collector has it, or it cannot be read or written.
@@ -127,7 +146,15 @@ class Collector:
             except OSError:
                 os.close(self._lock_fd)
                 raise CollectorError(f"{self.root}: another collector uses this folder") from None
-            self.manifest = read_manifest(self.manifest_folder)
+            maker = HelperMaker(self.root) if settings.helper else LocalMaker(self.root)
+            self._keeper = Keeper(
+                self.root,
+                maker,
+                most_bytes=settings.most_bytes,
+                keep_s=settings.keep_s,
+                grace_s=settings.grace_s,
+                pins=pins,
+            )
             self._seqs = {identity: seq for identity, (seq, _) in self.manifest.seqs.items()}
             self.last_seen: dict[str, float] = {}
             self._number = self.manifest.log_done
@@ -137,9 +164,9 @@ class Collector:
             raise CollectorError(f"{self.root}: cannot be used for the store ({error.strerror or error})") from error
         self._lock = threading.Lock()
         self._arrived = threading.Condition(self._lock)
-        self._pending: list[_Ticket] = []
+        self._pending: list[Ticket] = []
         self._pending_bytes = 0
-        self._in_flight: dict[str, _Ticket] = {}
+        self._in_flight: dict[str, Ticket] = {}
         self._log_lock = threading.Lock()
         self._log_since = time.monotonic()
         self._keeping = threading.RLock()
@@ -147,11 +174,7 @@ class Collector:
         self._threads: list[threading.Thread] = []
 
     def _recover(self) -> None:
-        """Learn which batches the log holds; a tail that was never acknowledged goes, as do segments nobody lists."""
-        listed = {segment.path for segment in self.manifest.segments} | {item.path for item in self.manifest.trash}
-        for path in (self.root / "facts").glob("*/*/*"):
-            if str(path.relative_to(self.root)) not in listed:
-                path.unlink(missing_ok=True)
+        """Learn which batches the log holds; a tail that was never acknowledged goes."""
         for number in log_numbers(self.log_folder):
             path = log_path(self.log_folder, number)
             self._number = max(self._number, number)
@@ -183,32 +206,45 @@ class Collector:
             BusyError: if too much waits for the disk, or it takes too long.
             FullError: if the disk does not take it.
         """
-        key = key_of(wire)
+        done = threading.Event()
+        offered = self.offer(wire, lambda _: done.set())
+        if isinstance(offered, Taken):
+            return offered
+        if not done.wait(timeout_s):
+            raise BusyError("the disk takes longer than the batch may wait; send it again")
+        return offered.taken()
+
+    def offer(self, wire: bytes, tell: Tell, *, key: BatchKey | None = None) -> Taken | Ticket:
+        """Give a batch to be kept, and return without waiting.
+
+        A ticket is told of from the committing thread, which calls `tell` once for all tickets of a commit that came
+        with the same `tell`. `key`: that of the batch, where it was read already.
+
+        Raises:
+            BatchError: if it is none.
+            BusyError: if too much waits for the disk.
+        """
+        key = key_of(wire) if key is None else key
         identity = f"{key.host}/{key.boot}"
         with self._lock:
             self.last_seen[key.host] = time.time()
-            ticket = self._in_flight.get(identity)
-            if ticket is not None and ticket.key.seq == key.seq:
-                repeated = True
-            elif key.seq <= self._seqs.get(identity, -1):
+            known = self._in_flight.get(identity)
+            if known is not None and known.key.seq == key.seq:
+                again = Ticket(key, identity, b"", repeated=True, tell=tell)
+                known.others.append(again)
+                return again
+            if key.seq <= self._seqs.get(identity, -1):
                 self.counters.repeated += 1
                 return Taken(key, repeated=True)
-            else:
-                if ticket is not None or self._pending_bytes + len(wire) > self.settings.pending_bytes:
-                    self.counters.refused_busy += 1
-                    raise BusyError("too much waits for the disk; send it again in a moment")
-                ticket = _Ticket(key, identity, wire)
-                self._in_flight[identity] = ticket
-                self._pending.append(ticket)
-                self._pending_bytes += len(wire)
-                self._arrived.notify()
-                repeated = False
-        if not ticket.done.wait(timeout_s):
-            raise BusyError("the disk takes longer than the batch may wait; send it again")
-        if ticket.error:
-            self.counters.refused_full += 1
-            raise FullError(ticket.error)
-        return Taken(key, repeated=repeated)
+            if known is not None or self._pending_bytes + len(wire) > self.settings.pending_bytes:
+                self.counters.refused_busy += 1
+                raise BusyError("too much waits for the disk; send it again in a moment")
+            ticket = Ticket(key, identity, wire, tell=tell)
+            self._in_flight[identity] = ticket
+            self._pending.append(ticket)
+            self._pending_bytes += len(wire)
+            self._arrived.notify()
+            return ticket
 
     def _commit_loop(self) -> None:
         while True:
@@ -220,7 +256,7 @@ class Collector:
                     return
             self._commit(tickets)
 
-    def _commit(self, tickets: list[_Ticket]) -> None:
+    def _commit(self, tickets: list[Ticket]) -> None:
         error = self._full()
         try:
             with self._log_lock:
@@ -241,7 +277,9 @@ class Collector:
                 if self._in_flight.get(ticket.identity) is ticket:
                     del self._in_flight[ticket.identity]
                 ticket.error = error
-                if not error:
+                if error:
+                    self.counters.refused_full += 1
+                else:
                     self._seqs[ticket.identity] = ticket.key.seq
                     self.counters.batches += 1
                     self.counters.wire_bytes += len(ticket.wire)
@@ -250,8 +288,25 @@ class Collector:
             if error != self.problem:
                 LOG.warning("%s", error or "the disk takes batches again")
             self.problem = error
+        told: dict[Tell, list[Ticket]] = {}
         for ticket in tickets:
-            ticket.done.set()
+            told.setdefault(ticket.tell, []).append(ticket)
+            # Nobody adds to them any more: it is not in flight.
+            for other in ticket.others:
+                other.error = error
+                told.setdefault(other.tell, []).append(other)
+        for tell, mine in told.items():
+            tell(mine)
+
+    @property
+    def manifest(self) -> Manifest:
+        """The newest version."""
+        return self._keeper.manifest
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Bytes of the log that are not in segments yet."""
+        return sum(self._waiting.copy().values())
 
     @property
     def reserve_bytes(self) -> int:
@@ -262,7 +317,7 @@ class Collector:
         """Say that the disk is full but for the reserve; empty: it is not."""
         free = shutil.disk_usage(self.root).free
         # What waits in the log needs about its own size once more, as segments.
-        if free - sum(self._waiting.copy().values()) >= self.reserve_bytes:
+        if free - self.waiting_bytes >= self.reserve_bytes:
             return ""
         return f"the collector's disk is full but for its reserve ({free >> 20} MiB are free); the oldest rows go"
 
@@ -275,7 +330,7 @@ class Collector:
 
     def _housekeep(self, *, final: bool = False) -> None:
         try:
-            waiting = sum(self._waiting.copy().values())
+            waiting = self.waiting_bytes
             free = shutil.disk_usage(self.root).free
             press = bool(self.problem) or free - waiting < 2 * self.reserve_bytes
             if self._rotate(final=final or press) or self._unconsumed():
@@ -330,78 +385,18 @@ class Collector:
 
         Raises:
             OSError: if the disk does not take them; the log stays.
+            MakerError: if they could not be made; the log stays.
         """
         with self._keeping:
             for number in self._unconsumed():
-                self._make_of(number)
-            self._compact()
-
-    def _make_of(self, number: int) -> None:
-        bodies = (body for body, _ in read_log(log_path(self.log_folder, number)))
-        found = drain(bodies, seqs=self.manifest.seqs, positions=self.manifest.positions)
-        made = [write_segment(self.root, name, table) for name, table in sorted(found.tables.items())]
-        now = time.time()
-        keep = {i: (s, at) for i, (s, at) in found.seqs.items() if now - at < _SEQS_KEPT_S}
-        positions = {k: (p, at) for k, (p, at) in found.positions.items() if now - at < _SEQS_KEPT_S}
-        self._publish(
-            segments=[*self.manifest.segments, *made],
-            log_done=number,
-            seqs=keep,
-            positions=positions,
-            gone=[f"log/{log_path(self.log_folder, number).name}"],
-        )
-        self._waiting.pop(number, None)
-        self.counters.segments += len(made)
-        self.counters.unreadable += len(found.unreadable)
-        self.counters.repeated_rows += found.repeated_rows
-        for text in found.unreadable[:5]:
-            LOG.warning("a batch was left out: %s", text)
-
-    def _publish(
-        self,
-        *,
-        segments: list[Segment],
-        gone: list[str],
-        log_done: int | None = None,
-        seqs: dict[str, tuple[int, float]] | None = None,
-        positions: dict[str, tuple[int, float]] | None = None,
-        dropped: dict[str, int] | None = None,
-    ) -> None:
-        old = self.manifest
-        after = time.time() + self.settings.grace_s
-        manifest = Manifest(
-            version=old.version + 1,
-            segments=segments,
-            log_done=old.log_done if log_done is None else log_done,
-            seqs=old.seqs if seqs is None else seqs,
-            positions=old.positions if positions is None else positions,
-            trash=[*old.trash, *(Trash(path=path, after=after) for path in gone)],
-            dropped=old.dropped if dropped is None else dropped,
-        )
-        write_manifest(self.manifest_folder, manifest)
-        self.manifest = manifest
-
-    def _compact(self) -> None:
-        """Put small segments of one table and hour together, so that readers open few files."""
-        groups: dict[tuple[str, str], list[Segment]] = defaultdict(list)
-        for segment in self.manifest.segments:
-            if segment.level == 0:
-                groups[segment.table, segment.path.rpartition("/")[0]].append(segment)
-        for (name, _), group in sorted(groups.items()):
-            small = group[: 4 * _COMPACT_AT]
-            while len(small) > 1 and sum(s.size_bytes for s in small) > _COMPACT_BYTES:
-                small = small[:-1]
-            if len(group) < _COMPACT_AT or len(small) < 2:
-                continue
-            rows = read_segments(self.root, small)
-            if name == RINGS:
-                rows = newest_statuses(rows)
-            whole = write_segment(self.root, name, rows, level=1, made=small[0].made)
-            merged = {segment.path for segment in small}
-            kept = [segment for segment in self.manifest.segments if segment.path not in merged]
-            self._publish(segments=[whole, *kept], gone=sorted(merged))
-
-    # ---- limits --------------------------------------------------------------------
+                segments, unreadable, repeated = self._keeper.take_log(number)
+                self._waiting.pop(number, None)
+                self.counters.segments += segments
+                self.counters.unreadable += len(unreadable)
+                self.counters.repeated_rows += repeated
+                for text in unreadable[:5]:
+                    LOG.warning("a batch was left out: %s", text)
+            self._keeper.compact()
 
     def keep_to_limits(self, *, press: bool = False) -> None:
         """Drop what is too old or too much, and delete what nobody can be reading any more.
@@ -413,45 +408,8 @@ class Collector:
             OSError: if the manifest cannot be written.
         """
         with self._keeping:
-            self._keep_to_limits(press=press)
-
-    def _keep_to_limits(self, *, press: bool) -> None:
-        now = time.time()
-        self._empty_trash(now, press=press)
-        segments = self.manifest.segments
-        order = sorted(segments, key=lambda s: (s.made - _COUNTS_OLDER_S.get(s.table, 0.0), s.path))
-        excess = self.manifest.size_bytes - self.settings.most_bytes
-        if press:
-            excess = max(excess, 2 * self.reserve_bytes - shutil.disk_usage(self.root).free)
-        gone: list[Segment] = []
-        for segment in order:
-            too_old = now - segment.made > self.settings.keep_s
-            if excess > 0 or too_old:
-                gone.append(segment)
-                excess -= segment.size_bytes
-        if not gone:
-            return
-        dropped = dict(self.manifest.dropped)
-        for segment in gone:
-            dropped[segment.table] = dropped.get(segment.table, 0) + segment.rows
-        names = {segment.path for segment in gone}
-        LOG.info("%d of %d segments go: the oldest, and those beyond the limits", len(gone), len(segments))
-        if press:
-            # The new version needs room itself; those who read these files keep them open.
-            for name in names:
-                (self.root / name).unlink(missing_ok=True)
-        self._publish(segments=[s for s in segments if s.path not in names], gone=sorted(names), dropped=dropped)
-        self.counters.dropped_segments += len(gone)
-
-    def _empty_trash(self, now: float, *, press: bool) -> None:
-        due = [item for item in self.manifest.trash if press or item.after <= now]
-        if not due:
-            return
-        for item in due:
-            (self.root / item.path).unlink(missing_ok=True)
-        left = {item.path for item in due}
-        # The next version says so; until then unlinking again is harmless.
-        self.manifest.trash = [item for item in self.manifest.trash if item.path not in left]
+            gone = self._keeper.keep_to_limits(press_bytes=2 * self.reserve_bytes if press else None)
+            self.counters.dropped_segments += gone
 
     def close(self) -> None:
         """Commit what waits, make segments of it, and give the store back."""
@@ -464,4 +422,5 @@ class Collector:
             if self._log is not None:
                 self._log.close()
                 self._log = None
+        self._keeper.close()
         os.close(self._lock_fd)

@@ -1,11 +1,14 @@
 """Segments: what batches hold, as immutable Parquet files by kind of record and hour; made from the log, never edited.
 
 Rows carry `process`, the name of their process for ever, and are sorted by it and their position. A row whose position
-is below what the manifest has of its process was told before and is left out: agents tell at least once.
+is below what the manifest has of its process was told before and is left out: agents tell at least once. Little is
+done by the batch, most by the file: a fleet sends a thousand batches a second.
 """
 
 from __future__ import annotations
 
+import functools
+import os
 import time
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,16 +17,19 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
+from mycroft.loaders.collector import rollups
 from mycroft.loaders.collector.log import sync_folder
 from mycroft.loaders.collector.manifest import Segment
-from mycroft.tracer.agent.batch import Batch, BatchError, Gap, RingStatus, decode, schema_of
-from mycroft.tracer.arrow import Table, pa, pc, pq
+from mycroft.tracer.agent.batch import Batch, BatchError, Gap, HostFact, RingStatus, decode, schema_of
+from mycroft.tracer.arrow import RecordBatch, Table, pa, pc, pq
 from mycroft.tracer.trace import TABLES
 
 RINGS: Final = "rings"
 GAPS: Final = "gaps"
-ALL_TABLES: Final = (*TABLES, RINGS, GAPS)
+FACTS: Final = "facts"
+ALL_TABLES: Final = (*TABLES, RINGS, GAPS, FACTS, *rollups.SCHEMAS)
 TIME_OF: Final = {
     "state": "ts",
     "flow": "end_ts",
@@ -33,6 +39,8 @@ TIME_OF: Final = {
     "foreign": "ts",
     RINGS: "ts",
     GAPS: "ts",
+    FACTS: "ts",
+    **dict.fromkeys(rollups.SCHEMAS, "minute"),
 }
 _RINGS_SCHEMA: Final = pa.schema(
     [("process", pa.string()), ("ts", pa.timestamp("ns")), ("host", pa.string()), ("status", pa.binary())]
@@ -51,6 +59,19 @@ _GAPS_SCHEMA: Final = pa.schema(
 )
 
 
+_FACTS_SCHEMA: Final = pa.schema(
+    [
+        ("ts", pa.timestamp("ns")),
+        ("host", pa.string()),
+        ("kind", pa.string()),
+        ("device", pa.string()),
+        ("number", pa.float64()),
+        ("text", pa.string()),
+    ]
+)
+_OWN_SCHEMAS: Final = {RINGS: _RINGS_SCHEMA, GAPS: _GAPS_SCHEMA, FACTS: _FACTS_SCHEMA, **rollups.SCHEMAS}
+
+
 @dataclass
 class Drained:
     """What a file of the log holds: rows by table, and what could not be read."""
@@ -63,12 +84,11 @@ class Drained:
     batches: int = 0
 
 
+@functools.cache
 def table_schema(name: str) -> Any:
     """Return the schema of a table of the segments."""
-    if name == RINGS:
-        return _RINGS_SCHEMA
-    if name == GAPS:
-        return _GAPS_SCHEMA
+    if name in _OWN_SCHEMAS:
+        return _OWN_SCHEMAS[name]
     columns = [column for column in schema_of(name) if column.name != "ring"]
     return pa.schema([pa.field("process", pa.string()), *columns])
 
@@ -90,14 +110,27 @@ def new_rows(batch: Batch, positions: Mapping[str, int]) -> tuple[dict[str, Tabl
     return tables, repeated
 
 
+@dataclass
+class _Slots:
+    """The processes of all batches of a file, one slot for each time that a batch speaks of one."""
+
+    process: list[int] = field(default_factory=lambda: list[int]())
+    """Number of the process."""
+    floor: list[int] = field(default_factory=lambda: list[int]())
+    """Position below which its rows were told before."""
+    numbers: dict[str, int] = field(default_factory=lambda: dict[str, int]())
+
+
 def drain(
     bodies: Iterable[bytes], *, seqs: Mapping[str, tuple[int, float]], positions: Mapping[str, tuple[int, float]]
 ) -> Drained:
     """Decode batches in order; those and rows that were told before are left out."""
     found = Drained({}, dict(seqs), dict(positions))
-    parts: dict[str, list[Table]] = {}
+    parts: dict[str, list[tuple[int, RecordBatch]]] = {}
+    slots = _Slots()
     statuses: dict[str, tuple[int, str, RingStatus]] = {}
     gaps: list[tuple[int, str, Gap]] = []
+    facts: list[tuple[str, HostFact]] = []
     now = time.time()
     floors = {key: position for key, (position, _) in positions.items()}
     for body in bodies:
@@ -111,17 +144,24 @@ def drain(
             continue
         found.seqs[identity] = (batch.key.seq, now)
         found.batches += 1
-        tables, repeated = new_rows(batch, floors)
-        found.repeated_rows += repeated
-        for kind, table in tables.items():
-            parts.setdefault(kind, []).append(table)
+        base = len(slots.floor)
         for ring in batch.rings:
-            statuses[ring.key] = (batch.key.made_ns, batch.key.host, ring)
-            floors[ring.key] = max(floors.get(ring.key, 0), ring.next)
-            found.positions[ring.key] = (floors[ring.key], now)
+            key = ring.key
+            floor = floors.get(key, 0)
+            slots.process.append(slots.numbers.setdefault(key, len(slots.numbers)))
+            slots.floor.append(floor)
+            statuses[key] = (batch.key.made_ns, batch.key.host, ring)
+            floors[key] = max(floor, ring.next)
+            found.positions[key] = (floors[key], now)
+        for kind, table in batch.tables.items():
+            parts.setdefault(kind, []).extend((base, part) for part in table.to_batches())
         gaps += [(batch.key.made_ns, batch.key.host, gap) for gap in batch.gaps]
-    for kind, tables_of_kind in parts.items():
-        found.tables[kind] = pa.concat_tables(tables_of_kind)
+        facts += [(batch.key.host, fact) for fact in batch.facts]
+    for kind in list(parts):
+        table, repeated = _new_rows_of_all(kind, parts.pop(kind), slots)
+        found.repeated_rows += repeated
+        if table.num_rows:
+            found.tables[kind] = table
     if statuses:
         found.tables[RINGS] = pa.Table.from_pylist(
             [
@@ -132,7 +172,38 @@ def drain(
         )
     if gaps:
         found.tables[GAPS] = pa.Table.from_pylist([_gap_row(*gap) for gap in gaps], schema=_GAPS_SCHEMA)
+    if facts:
+        found.tables[FACTS] = pa.Table.from_pylist([_fact_row(*fact) for fact in facts], schema=_FACTS_SCHEMA)
+    owners = {key: rollups.Owner(host, ring.job, ring.communicators) for key, (_, host, ring) in statuses.items()}
+    found.tables |= rollups.rollups_of(found.tables, owners)
     return found
+
+
+def _new_rows_of_all(kind: str, parts: Sequence[tuple[int, RecordBatch]], slots: _Slots) -> tuple[Table, int]:
+    """Return the new rows of one kind of all batches, sorted by process and position, and how many were told before."""
+    whole = pa.Table.from_batches([part for _, part in parts]).combine_chunks()
+    if not whole.num_rows:
+        return whole, 0
+    counts = np.array([part.num_rows for _, part in parts], dtype=np.int64)
+    bases = np.array([base for base, _ in parts], dtype=np.int64)
+    slot = whole.column("ring").chunk(0).to_numpy().astype(np.int64) + np.repeat(bases, counts)
+    position = whole.column("position").chunk(0).to_numpy()
+    names = sorted(slots.numbers)
+    rank_of = np.empty(len(names), dtype=np.int64)
+    rank_of[[slots.numbers[name] for name in names]] = np.arange(len(names))
+    process = rank_of[np.array(slots.process, dtype=np.int64)][slot]
+    fresh = np.flatnonzero(position >= np.array(slots.floor, dtype=np.uint64)[slot])
+    repeated = whole.num_rows - len(fresh)
+    process, position = process[fresh], position[fresh]
+    order = np.argsort(process.astype(np.uint16) if len(names) < 1 << 16 else process, kind="stable")
+    process, position = process[order], position[order]
+    # Batches come in order, and so do the rows of a process; an agent that was started anew may have told some later.
+    if np.any((position[1:] < position[:-1]) & (process[1:] == process[:-1])):
+        again = np.lexsort((position, process))
+        order, process = order[again], process[again]
+    rows = whole.drop_columns(["ring"]).take(pa.array(fresh[order]))
+    named = pa.DictionaryArray.from_arrays(pa.array(process.astype(np.int32)), pa.array(names, pa.string()))
+    return rows.add_column(0, "process", named), repeated
 
 
 def _gap_row(made_ns: int, host: str, gap: Gap) -> dict[str, Any]:
@@ -148,17 +219,30 @@ def _gap_row(made_ns: int, host: str, gap: Gap) -> dict[str, Any]:
     }
 
 
+def _fact_row(host: str, fact: HostFact) -> dict[str, Any]:
+    return {
+        "ts": fact.ts_ns,
+        "host": host,
+        "kind": fact.kind[:100],
+        "device": fact.device[:100] or None,
+        "number": fact.number,
+        "text": fact.text[:1000] or None,
+    }
+
+
+# What a column is best packed with. Positions and times of a process rise steadily, and most of the rest repeats.
+_RISING: Final = {"position": "DELTA_BINARY_PACKED", "ts": "DELTA_BINARY_PACKED"}
+
+
 def write_segment(root: Path, name: str, table: Table, *, level: int = 0, made: float | None = None) -> Segment:
     """Write one segment; it is on disk when this returns, and exists for nobody until a manifest lists it.
 
-    `made`: time of writing of the oldest segment that it is put together from; None: now. Its folder is of that hour:
-    the clock of a host may be off by years.
+    Rows are written as they come. `made`: when the oldest segment was written that it is put together from; None: now.
+    Its folder is of that hour: the clock of a host may be off by years.
 
     Raises:
         OSError: if the disk does not take it; nothing is left then.
     """
-    keys = [(key, "ascending") for key in ("process", "position", "ts") if key in table.schema.names]
-    table = table.sort_by(keys).combine_chunks()
     span = pc.min_max(table.column(TIME_OF[name]).cast(pa.int64())).as_py()
     first, last = int(span["min"] or 0), int(span["max"] or 0)
     made = time.time() if made is None else made
@@ -171,7 +255,7 @@ def write_segment(root: Path, name: str, table: Table, *, level: int = 0, made: 
         with part.open("wb") as sink:
             pq.write_table(table, sink, compression="zstd", compression_level=3, row_group_size=131_072)
             sink.flush()
-            _sync(sink.fileno())
+            os.fsync(sink.fileno())
         part.replace(path)
         sync_folder(folder)
     except OSError:
@@ -189,10 +273,13 @@ def write_segment(root: Path, name: str, table: Table, *, level: int = 0, made: 
     )
 
 
-def _sync(descriptor: int) -> None:
-    import os
-
-    os.fsync(descriptor)
+def put_together(name: str, rows: Table) -> Table:
+    """Return the rows of several segments of one table as one segment has them."""
+    if name in rollups.SCHEMAS:
+        return rollups.merge(name, [rows])
+    if name == RINGS:
+        return newest_statuses(rows)
+    return rows.sort_by([(key, "ascending") for key in ("process", "position", "ts") if key in rows.schema.names])
 
 
 def newest_statuses(rows: Table) -> Table:

@@ -15,6 +15,7 @@ from mycroft.loaders.collector.log import log_numbers, log_path, read_log
 from mycroft.loaders.collector.manifest import ManifestError, read_manifest
 from mycroft.tracer.agent import Batch, BatchError
 from mycroft.tracer.agent.batch import sealed
+from mycroft.tracer.trace import TABLES
 from tests.tracer.agent.batches import a_batch, numbered
 from tests.tracer.agent.test_spool import no_room_beyond
 
@@ -49,7 +50,7 @@ def rows(collector: Collector) -> list[tuple[str, str, int]]:
     """Every row of the segments that the manifest lists."""
     found = []
     for segment in read_manifest(collector.manifest_folder).segments:
-        if segment.table not in ("rings", "gaps"):
+        if segment.table in TABLES:
             table = pq.read_table(collector.root / segment.path, partitioning=None)
             found += [
                 (segment.table, process, position)
@@ -131,7 +132,7 @@ def test_crash_between_segments_and_manifest_repeats_nothing(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("mycroft.loaders.collector.collector.write_manifest", dies)
+        patched.setattr("mycroft.loaders.collector.keeper.write_manifest", dies)
         with pytest.raises(OSError, match="No space"):
             collector.flush()
     assert rows(collector) == []

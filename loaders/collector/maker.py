@@ -1,0 +1,231 @@
+"""Makes segments of the log: in this process, or in one of its own beside the collector.
+
+A fleet's rows take longer to sort and pack than its batches take to acknowledge, and while Python works on them in the
+process that answers, every answer waits. The helper is told one thing at a time, a line of JSON on its standard input,
+and says what it made in another; it reads the manifest like everybody else and writes no version of it. What it has
+written counts once the collector has published it, so that it may die at any moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Final, Protocol
+
+import msgspec
+
+from mycroft.errors import MycroftError
+from mycroft.loaders.collector.log import log_path, read_log
+from mycroft.loaders.collector.manifest import Segment, read_manifest
+from mycroft.loaders.collector.segments import drain, put_together, read_segments, write_segment
+from mycroft.tracer.arrow import pa
+
+_NICER: Final = 5
+
+
+class MakerError(MycroftError):
+    """Segments could not be made: says why."""
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file of the log became. `seqs` and `positions` are those of the manifest and of the file together."""
+
+    segments: list[Segment]
+    seqs: dict[str, tuple[int, float]]
+    positions: dict[str, tuple[int, float]]
+    unreadable: list[str] = []
+    repeated_rows: int = 0
+
+
+class Maker(Protocol):
+    """Who makes segments."""
+
+    def of_log(self, number: int) -> Made:
+        """Turn one closed file of the log into segments that no manifest lists yet."""
+        ...
+
+    def of_segments(self, segments: list[Segment]) -> Segment:
+        """Put segments of one table together."""
+        ...
+
+    def close(self) -> None:
+        """End it."""
+        ...
+
+
+class LocalMaker:
+    """Makes them here."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def of_log(self, number: int) -> Made:
+        """Turn one closed file of the log into segments that no manifest lists yet.
+
+        Raises:
+            OSError: if the disk does not give or take them.
+        """
+        manifest = read_manifest(self._root / "manifest")
+        bodies = (body for body, _ in read_log(log_path(self._root / "log", number)))
+        found = drain(bodies, seqs=manifest.seqs, positions=manifest.positions)
+        made: list[Segment] = []
+        try:
+            # One table after the other is given up: a file of the log may hold a million rows.
+            for name in sorted(found.tables):
+                made.append(write_segment(self._root, name, found.tables.pop(name)))
+        except OSError:
+            self._remove(made)
+            raise
+        return Made(
+            segments=made,
+            seqs=found.seqs,
+            positions=found.positions,
+            unreadable=found.unreadable,
+            repeated_rows=found.repeated_rows,
+        )
+
+    def of_segments(self, segments: list[Segment]) -> Segment:
+        """Put segments of one table together.
+
+        Raises:
+            OSError: if the disk does not give or take them.
+            pa.ArrowException: if one is damaged.
+        """
+        name = segments[0].table
+        rows = put_together(name, read_segments(self._root, segments))
+        return write_segment(self._root, name, rows, level=1, made=segments[0].made)
+
+    def _remove(self, made: list[Segment]) -> None:
+        for segment in made:
+            with contextlib.suppress(OSError):
+                (self._root / segment.path).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class _Order(msgspec.Struct, kw_only=True):
+    log: int | None = None
+    segments: list[Segment] = []
+
+
+class _Reply(msgspec.Struct, kw_only=True):
+    made: Made | None = None
+    segment: Segment | None = None
+    error: str = ""
+    errno: int = 0
+
+
+class HelperMaker:
+    """Has them made by a process of its own, which is started when it is needed and again where it has died."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+
+    def of_log(self, number: int) -> Made:
+        """Turn one closed file of the log into segments that no manifest lists yet.
+
+        Raises:
+            OSError: if the disk does not give or take them.
+            MakerError: if the helper died over it.
+        """
+        reply = self._ask(_Order(log=number))
+        assert reply.made is not None
+        return reply.made
+
+    def of_segments(self, segments: list[Segment]) -> Segment:
+        """Put segments of one table together.
+
+        Raises:
+            OSError: if the disk does not give or take them.
+            MakerError: if the helper died over it, or one is damaged.
+        """
+        reply = self._ask(_Order(segments=segments))
+        assert reply.segment is not None
+        return reply.segment
+
+    def _ask(self, order: _Order) -> _Reply:
+        with self._lock:
+            process = self._process
+            if process is None or process.poll() is not None:
+                process = self._process = self._start()
+            assert process.stdin is not None and process.stdout is not None
+            try:
+                process.stdin.write(msgspec.json.encode(order) + b"\n")
+                process.stdin.flush()
+                line = process.stdout.readline()
+            except OSError:
+                line = b""
+            if not line:
+                self._end()
+                raise MakerError(f"the process that makes segments ended with {process.returncode}; it is started anew")
+        reply = msgspec.json.decode(line, type=_Reply)
+        if reply.errno:
+            raise OSError(reply.errno, reply.error)
+        if reply.error:
+            raise MakerError(reply.error)
+        return reply
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "mycroft.loaders.collector.maker", str(self._root)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for stream in (process.stdin, process.stdout):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+        process.wait()
+
+    @property
+    def pid(self) -> int | None:
+        """The helper, None: there is none at the moment."""
+        return self._process.pid if self._process is not None else None
+
+    def close(self) -> None:
+        """End the helper; it ends by itself where its input ends."""
+        with self._lock:
+            self._end()
+
+
+def serve(root: Path) -> None:
+    """Do what is asked on standard input until it ends: what a helper is."""
+    with contextlib.suppress(OSError):
+        os.nice(_NICER)  # acknowledging comes first
+    # Signals to the whole service are for the collector, which still needs us for the last file of the log.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    maker = LocalMaker(root)
+    # Nothing but replies may be written to what the collector reads.
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    for line in sys.stdin.buffer:
+        order = msgspec.json.decode(line, type=_Order)
+        try:
+            if order.log is not None:
+                reply = _Reply(made=maker.of_log(order.log))
+            else:
+                reply = _Reply(segment=maker.of_segments(order.segments))
+        except OSError as error:
+            reply = _Reply(error=error.strerror or str(error), errno=error.errno or 5)
+        except (MycroftError, pa.ArrowException) as error:
+            reply = _Reply(error=(str(error).splitlines() or [type(error).__name__])[0])
+        replies.write(msgspec.json.encode(reply) + b"\n")
+        replies.flush()
+
+
+if __name__ == "__main__":
+    serve(Path(sys.argv[1]))
