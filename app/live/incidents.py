@@ -1,7 +1,8 @@
 """Incidents of a job: opened by findings, revised as the verdict changes, merged, and closed when it is over.
 
-Hysteresis: a finding of slowness must be there at two looks 4 s apart, those of stalls and crashes have waited for
-their age limits already; an incident closes once it has not been found for a while of looks that judged the whole job.
+Hysteresis: a finding of slowness must be there at two looks 4 s apart and at most of those between; those of stalls and
+crashes have waited for their age limits already. An incident closes once it has not been found for a while of looks that
+judged the whole job.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ CLOSE_S: Final = 20.0
 SLOW_LOOKS: Final = 2
 SLOW_S: Final = 4.0
 AGREE_S: Final = 10.0
+# Looks in a row that may miss something slow that is not open yet, and how long it is looked for after that: detectors
+# tell of it once only.
+MISSES: Final = 1
+RECALL_S: Final = 60.0
 _WORDS: Final = ("low", "medium", "high")
 _REVISED_AT_MOST: Final = 50
 
@@ -43,6 +48,12 @@ class _Candidate:
     finding: Mapping[str, Any]
     first: float
     looks: int = 0
+    missed: int = 0
+    missed_in_a_row: int = 0
+
+    def lasts(self, now: float) -> bool:
+        """Whether it was there again after a while, and not only now and then."""
+        return self.looks >= SLOW_LOOKS and self.looks > 2 * self.missed and now - self.first >= SLOW_S
 
 
 @dataclass
@@ -56,6 +67,8 @@ class Incidents:
     _open: dict[str, _Seen] = field(default_factory=lambda: dict[str, _Seen]())
     _candidates: dict[str, _Candidate] = field(default_factory=lambda: dict[str, _Candidate]())
 
+    _recalled_until: float = 0.0
+
     def __post_init__(self) -> None:
         """Take over what an earlier watch left open."""
         for incident in self.state.incidents(job=self.job, only_open=True):
@@ -68,8 +81,8 @@ class Incidents:
 
     @property
     def any_open(self) -> bool:
-        """Whether an incident of the job is open, or may open at the next look."""
-        return bool(self._open or self._candidates)
+        """Whether an incident of the job is open, or may open at the next look that judges."""
+        return bool(self._open or self._candidates) or self.clock() < self._recalled_until
 
     def take(self, findings: Sequence[Mapping[str, Any]], *, judged: bool, why: str) -> None:
         """Take what a look found. `judged`: what is not among the findings is not there."""
@@ -90,15 +103,20 @@ class Incidents:
             candidate = self._candidates.setdefault(key, _Candidate(finding, now))
             candidate.finding = finding
             candidate.looks += 1
+            candidate.missed_in_a_row = 0
             if self._explained(finding):
                 continue
-            lasting = candidate.looks >= SLOW_LOOKS and now - candidate.first >= SLOW_S
-            if finding["status"] != "slow" or lasting:
+            if finding["status"] != "slow" or candidate.lasts(now):
                 del self._candidates[key]
                 self._open_one(finding, why)
         if judged:
             for key in [key for key in self._candidates if key not in keys]:
-                del self._candidates[key]
+                missed = self._candidates[key]
+                missed.missed += 1
+                missed.missed_in_a_row += 1
+                if missed.missed_in_a_row > MISSES:
+                    del self._candidates[key]
+                    self._recalled_until = now + RECALL_S
             for name, seen in list(self._open.items()):
                 if now - seen.last > CLOSE_S:
                     self._close(name)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from mycroft.app.live.incidents import AGREE_S, CLOSE_S, SLOW_S, Incidents
+from mycroft.app.live.incidents import AGREE_S, CLOSE_S, RECALL_S, SLOW_S, Incidents
 from mycroft.app.live.state import Incident, LiveState
 from mycroft.app.state import State
 
@@ -85,7 +85,23 @@ def test_slowness_of_one_look_alone_opens_nothing(
         clock.now += SLOW_S
         incidents.take([], judged=True, why="")
     assert told == []
+    incidents.take([], judged=True, why="")
+    assert not incidents.doubts
+    # It is looked for a while longer: no detector will tell of it a second time.
+    assert incidents.any_open
+    clock.now += RECALL_S
     assert not incidents.any_open
+
+
+def test_slowness_that_one_look_misses_is_still_told(
+    make: Callable[[], Incidents], told: list[tuple[str, Incident]], clock: Clock
+) -> None:
+    incidents = make()
+    slow = finding("slow_nic", (2,), status="slow")
+    for found in ([slow], [slow], [], [slow]):
+        incidents.take(found, judged=True, why="")
+        clock.now += SLOW_S / 2
+    assert names(told) == ["opened"]
 
 
 def test_same_finding_again_is_no_revision(make: Callable[[], Incidents], told: list[tuple[str, Incident]]) -> None:
