@@ -98,6 +98,8 @@ def grid(
         "ensureDomOrder": True,
         "suppressMovableColumns": True,
         "animateRows": False,
+        # Else a table below the fold hides its cells until it is scrolled to: empty for a screen reader.
+        "suppressContentVisibilityAuto": True,
     }
     if row_class:
         options["rowClassRules"] = dict(row_class)

@@ -107,3 +107,24 @@ def page(new_context: Callable[..., BrowserContext]) -> Page:
 def ready(page: Page, name: str) -> None:
     """Wait until a page of that name has been drawn."""
     page.wait_for_selector(f'[data-ready="{name}"]')
+
+
+# A table is there some time after its page, and fills itself in steps: its frame, the cells, what stands in them. Cells
+# that are there and hidden do not count: a screen reader would find the table empty.
+_SETTLED = """() => {
+  const shown = (cell) => cell.textContent && getComputedStyle(cell).visibility === "visible";
+  const whole = (place) => {
+    const rows = [...place.querySelectorAll(".ag-header-row")];
+    const cells = [...place.querySelectorAll(".ag-row .ag-cell")];
+    return rows.length && rows.every((row) => row.firstElementChild && [...row.children].every(shown))
+      && cells.length && cells.every(shown);
+  };
+  const drawn = (place) => place.hasAttribute("data-drawn");
+  return [...document.querySelectorAll(".grid-place")].every(whole)
+    && [...document.querySelectorAll("[data-flow], [data-timeline]")].every(drawn);
+}"""
+
+
+def settled(page: Page) -> None:
+    """Wait until all that the browser draws itself, tables and pictures, is there at the same moment."""
+    page.wait_for_function(_SETTLED)

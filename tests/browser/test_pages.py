@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from tests.browser.conftest import Watch, ready
+from tests.browser.conftest import Watch, ready, settled
 from tests.browser.serving import Site
 
 pytestmark = pytest.mark.browser
@@ -67,15 +67,7 @@ def test_page_is_drawn_and_accessible_in_both_themes(
     page = new_context(color_scheme="light", reduced_motion="reduce").new_page()
     page.goto(site.url + path)
     ready(page, name)
-    for grid in page.locator(".grid").all():
-        # A table draws itself when it comes into view.
-        grid.scroll_into_view_if_needed()
-        grid.locator(".ag-header-cell").first.wait_for()
-        grid.locator(".ag-row .ag-cell").first.wait_for()
-        expect(grid.locator(".ag-header-row:empty")).to_have_count(0)
-    for drawn in page.locator("[data-flow], [data-timeline]").all():
-        # What the browser draws itself says so when it has been drawn.
-        expect(drawn).to_have_attribute("data-drawn", "")
+    settled(page)
     assert page.evaluate("window.__owned") is None
     assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
     page.evaluate(AXE)
