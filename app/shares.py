@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mycroft.app.state import State, new_id, now
-from mycroft.app.urls import parse
+from mycroft.app.urls import Address, parse
 from mycroft.errors import MycroftError
 
 TOKEN_BYTES: Final = 16
@@ -80,10 +80,18 @@ def of_trace(state: State, trace: str) -> list[Share]:
         return [Share(*row) for row in connection.execute(_LIST, (trace,))]
 
 
+def trace_of(address: Address) -> str | None:
+    """Return the trace whose shares open a page; a watched job is published as the trace of its name."""
+    if address.page == "live_incident":
+        return str(address.params["job"])
+    return address.trace
+
+
 def covers(target: str, *, trace: str) -> bool:
     """Say whether `target` is an address of a page of `trace` on this server: what a share may lead to."""
     parsed = parse(target)
-    return target.startswith("/t/") and target.isprintable() and parsed.page is not None and parsed.trace == trace
+    ours = target.startswith(("/t/", "/live/")) and target.isprintable()
+    return ours and parsed.page is not None and trace_of(parsed) == trace
 
 
 def find(state: State, token: str) -> Share | None:

@@ -38,10 +38,10 @@ _BY_NAME: Final[dict[str, str]] = dict(TEMPLATES)
 INTEGER_PARAMS: Final = frozenset({"seq", "rank", "file"})
 """Path parameters that are whole numbers; all others are text."""
 
-VIEW_INTEGERS: Final = ("op", "r", "ch", "at", "g")
+VIEW_INTEGERS: Final = ("op", "r", "ch", "at", "rev", "g")
 VIEW_RANGES: Final = ("t", "y")
 VIEW_TEXTS: Final = ("c", "m", "o", "a", "b")
-VIEW_ORDER: Final = ("a", "b", "c", "op", "r", "ch", "t", "at", "y", "m", "o", "g")
+VIEW_ORDER: Final = ("a", "b", "c", "op", "r", "ch", "t", "at", "y", "m", "o", "rev", "g")
 """Query keys in the order in which `build` writes them."""
 
 # Characters that stay as they are in a path segment or query value, besides letters, digits and `_.-~`.

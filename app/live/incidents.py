@@ -1,8 +1,8 @@
 """Incidents of a job: opened by findings, revised as the verdict changes, merged, and closed when it is over.
 
-Hysteresis: a finding of slowness must be there at two looks 4 s apart and at most of those between; those of stalls and
-crashes have waited for their age limits already. An incident closes once it has not been found for a while of looks that
-judged the whole job.
+Hysteresis: a finding of slowness must be there at two looks 4 s apart and at most of those between; those of stalls
+and crashes have waited for their age limits already. An incident closes once it has not been found for a while of looks
+that judged the whole job.
 """
 
 from __future__ import annotations

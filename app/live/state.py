@@ -6,6 +6,7 @@ pages read. Times are seconds since the epoch.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import sqlite3
@@ -58,6 +59,7 @@ CREATE TABLE IF NOT EXISTS live_revisions (
     finding TEXT NOT NULL,
     trace TEXT,
     generation INTEGER,
+    page TEXT,
     PRIMARY KEY (incident, revision)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS live_requests (
@@ -144,7 +146,7 @@ class Incident:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Revision:
-    """What was thought of an incident from a moment on, and why that changed."""
+    """What was thought of an incident from a moment on, and why that changed; `page` as of an incident."""
 
     incident: str
     revision: int
@@ -153,6 +155,7 @@ class Revision:
     finding: Mapping[str, Any]
     trace: str | None
     generation: int | None
+    page: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +180,10 @@ class LiveState:
         self.data_dir = state.data_dir
         with state.connection() as connection:
             connection.executescript(_DDL)
+            # Folders of before revisions had pages of their own; another process may add it at the same moment.
+            if "page" not in {row["name"] for row in connection.execute("PRAGMA table_info(live_revisions)")}:
+                with contextlib.suppress(sqlite3.OperationalError):
+                    connection.execute("ALTER TABLE live_revisions ADD COLUMN page TEXT")
 
     def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
         with self._state.connection() as connection:
@@ -296,9 +303,9 @@ class LiveState:
                 (trace, generation, page, incident),
             )
             connection.execute(
-                "UPDATE live_revisions SET trace = ?, generation = ? WHERE incident = ? AND revision = "
+                "UPDATE live_revisions SET trace = ?, generation = ?, page = ? WHERE incident = ? AND revision = "
                 "(SELECT revisions FROM live_incidents WHERE incident = ?)",
-                (trace, generation, incident, incident),
+                (trace, generation, page, incident, incident),
             )
 
     def incident(self, incident: str) -> Incident:

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 from flask import current_app, request
 
-from mycroft.app import access, urls, words
+from mycroft.app import access, shares, urls, words
 from mycroft.app.alerts import chain_of
-from mycroft.app.live.state import Incident, LiveJob, LiveState
-from mycroft.app.pages import frame, links
+from mycroft.app.live.state import Incident, LiveError, LiveJob, LiveState, Revision
+from mycroft.app.pages import frame, links, share_dialog
 from mycroft.app.pages.links import TraceLinks
 from mycroft.app.pages.page import Page, PageContext
-from mycroft.app.pages.panel import Child, attributes, copyable, empty, facts, html_table, link, panel, problem, tag
+from mycroft.app.pages.panel import (
+    Child,
+    attributes,
+    copyable,
+    empty,
+    facts,
+    html_table,
+    link,
+    note,
+    panel,
+    problem,
+    tag,
+)
 from mycroft.app.state import now
 from mycroft.errors import MycroftError
 
@@ -38,9 +50,10 @@ def job_href(job: str) -> str:
     return urls.path_of("live_job", job=job)
 
 
-def incident_href(incident: Incident) -> str:
-    """Return the address of an incident."""
-    return urls.path_of("live_incident", job=incident.job, incident=incident.incident)
+def incident_href(incident: Incident, *, revision: int | None = None) -> str:
+    """Return the address of an incident; with `revision`, of what was thought of it then, which stays as it is."""
+    params: dict[str, int | str] = {"job": incident.job, "incident": incident.incident}
+    return urls.build(urls.Address("live_incident", params, {} if revision is None else {"rev": revision}))
 
 
 def _watch_note(state: LiveState) -> Child:
@@ -217,47 +230,101 @@ def job_layout(ctx: PageContext, job: str) -> Component:
 # ---- one incident -------------------------------------------------------------------------
 
 
-def _who(incident: Incident) -> str:
-    named = words.named_ranks(incident.ranks) if incident.ranks else ", ".join(incident.hosts) or "nobody"
-    one_of = bool(incident.finding["root_cause"].get("one_of"))
-    return f"one of {named}" if one_of else named
-
-
-def incident_body(state: LiveState, name: str) -> list[Child]:
-    """Return the part of an incident's page that changes.
+def _found(state: LiveState, job: str, name: str) -> Incident:
+    """Return an incident of a job; what a link to one job opens must not be an incident of another.
 
     Raises:
-        LiveError: there is no such incident.
+        LiveError: the job has no such incident.
     """
     incident = state.incident(name)
-    finding = incident.finding
+    if incident.job != job:
+        raise LiveError(f"job {job[:80]!r} has no incident {name[:80]!r}")
+    return incident
+
+
+def _revision(state: LiveState, incident: Incident, number: int | None) -> Revision | None:
+    """Return the revision that an address pins; None: it pins none.
+
+    Raises:
+        LiveError: there is no such revision.
+    """
+    if number is None:
+        return None
+    found = next((r for r in state.revisions(incident.incident) if r.revision == number), None)
+    if found is None:
+        raise LiveError(f"incident {incident.incident} has no revision {number}, only 1 to {incident.revisions}")
+    return found
+
+
+def _who(finding: Mapping[str, Any]) -> str:
+    cause = finding["root_cause"]
+    named = words.named_ranks(cause["ranks"]) if cause["ranks"] else ", ".join(cause["hosts"]) or "nobody"
+    return f"one of {named}" if cause.get("one_of") else named
+
+
+def _pinned_note(incident: Incident, revision: Revision) -> Child:
+    """Say that a page shows what was thought at one time."""
+    text = f"This is revision {revision.revision} of {incident.revisions}, of {words.day_and_time(revision.at)}"
+    if revision.revision == incident.revisions:
+        return note(html.Div(f"{text}, the newest."))
+    return note(html.Div([f"{text}. ", _anew("Open the newest", incident_href(incident))]))
+
+
+def _anew(text: str, href: str, *, current: bool = False) -> html.A:
+    """Return a link to another revision: the path stays the same, so the page has to be loaded anew."""
+    return html.A(text, href=href, **attributes(data_reload="", aria_current="page" if current else None))
+
+
+def incident_body(
+    state: LiveState, job: str, name: str, *, revision: int | None = None, is_shared: bool = False
+) -> list[Child]:
+    """Return the part of an incident's page that changes.
+
+    Args:
+        state: what the watch knows.
+        job: job of the incident.
+        name: of the incident.
+        revision: number of the verdict to show; None: the newest.
+        is_shared: the reader came by a link to this job: what is of other jobs, and who was alerted, is left out.
+
+    Raises:
+        LiveError: there is no such incident or revision.
+    """
+    incident = _found(state, job, name)
+    pinned = _revision(state, incident, revision)
+    finding = incident.finding if pinned is None else pinned.finding
+    where = incident if pinned is None else pinned
     spent = (incident.closed or now()) - incident.opened
-    diagnosis: Child = "being made"
-    if incident.trace is not None:
-        trace = TraceLinks(incident.trace, incident.generation)
+    diagnosis: Child = "being made" if pinned is None else "no trace was kept of this revision"
+    if where.trace is not None:
+        trace = TraceLinks(where.trace, where.generation)
         diagnosis = link(
-            "Open the diagnosis", trace.incident(incident.page or "verdict"), class_name="button button--main"
+            "Open the diagnosis", trace.incident(where.page or "verdict"), class_name="button button--main"
         )
     rows: list[tuple[str, Child]] = [
         ("State", _incident_tag(incident)),
-        ("Who", _who(incident)),
-        ("Class", words.category(incident.category)),
-        ("Confidence", incident.confidence),
-        ("Hosts", ", ".join(incident.hosts) or None),
+        ("Who", _who(finding)),
+        ("Class", words.category(finding["category"])),
+        ("Confidence", finding["confidence"]),
+        ("Hosts", ", ".join(finding["root_cause"]["hosts"]) or None),
         ("Opened", words.day_and_time(incident.opened)),
         ("Lasted" if incident.closed else "Since", words.duration(spent * 1e9)),
         ("Diagnosis", diagnosis),
     ]
+    if incident.merged_into is not None:
+        other = state.incident(incident.merged_into)
+        rows.insert(1, ("Same as", link(words.shorten(other.summary, 120), incident_href(other))))
     chain = chain_of(finding, most=12)
     steps = list(finding.get("next_steps", []))
     parts: list[Child] = [
-        _watch_note(state),
-        panel("Verdict", html.P(incident.summary), facts(rows)),
+        _watch_note(state) if not is_shared else None,
+        _pinned_note(incident, pinned) if pinned is not None else None,
+        panel("Verdict", html.P(str(finding["summary"])), facts(rows)),
         panel("Who waits for whom", html.Ul([html.Li(line) for line in chain], className="bullets")) if chain else None,
         panel("Do next", *[copyable(step) for step in steps[:4]]) if steps else None,
         _evidence_panel(state, name),
-        _revisions_panel(state, name),
-        _alerts_panel(state, name),
+        _revisions_panel(state, incident, shown=incident.revisions if pinned is None else pinned.revision),
+        _alerts_panel(state, name) if not is_shared else None,
     ]
     return [part for part in parts if part is not None]
 
@@ -285,20 +352,27 @@ def _evidence_panel(state: LiveState, name: str) -> html.Section:
     )
 
 
-def _revisions_panel(state: LiveState, name: str) -> html.Section:
+def _revisions_panel(state: LiveState, incident: Incident, *, shown: int) -> html.Section:
     rows = [
         html.Tr(
             [
-                html.Td(str(revision.revision)),
+                html.Td(
+                    _anew(
+                        str(revision.revision),
+                        incident_href(incident, revision=revision.revision),
+                        current=revision.revision == shown,
+                    )
+                ),
                 html.Td(words.day_and_time(revision.at), className="nowrap"),
                 html.Td(words.shorten(str(revision.finding["summary"]), 200)),
                 html.Td(str(revision.finding["confidence"])),
                 html.Td(words.shorten(revision.why, 120)),
             ]
         )
-        for revision in state.revisions(name)
+        for revision in state.revisions(incident.incident)
     ]
-    return panel("How the verdict came about", html_table(("", "At", "Verdict", "Confidence", "Because"), rows))
+    table = html_table(("", "At", "Verdict", "Confidence", "Because"), rows)
+    return panel("How the verdict came about", table, note="each of them stays as it was; open one by its number")
 
 
 def _alerts_panel(state: LiveState, name: str) -> html.Section | None:
@@ -318,66 +392,81 @@ def _alerts_panel(state: LiveState, name: str) -> html.Section | None:
     return panel("Alerts", html_table(("Target", "Event", "Sent"), rows))
 
 
+def _pin(address: urls.Address) -> int | None:
+    value = address.view.get("rev")
+    return value if isinstance(value, int) else None
+
+
 def incident_layout(ctx: PageContext, job: str, incident: str) -> Component:
-    """Return the page of one incident."""
-    access.check(request, None)
+    """Return the page of one incident; also for those who came by a link to the job's trace."""
+    grant = access.check(request, job)
     state = _state()
-    found = state.incident(incident)
+    found = _found(state, job, incident)
+    pin = _pin(ctx.address)
+    pinned = _revision(state, found, pin)
+    summary = found.summary if pinned is None else str(pinned.finding["summary"])
+    shared = grant.kind == "share"
+    title = words.shorten(found.job, 40)
+    crumbs: list[tuple[str, str | None]] = [("Traces", links.traces()), ("Live", links.live()), (title, job_href(job))]
     return frame.page(
         "live_incident",
-        html.H1(words.shorten(found.summary, 200)),
-        html.Div(incident_body(state, incident), id="live-incident-body", className="stack"),
-        dcc.Interval(id="live-incident-tick", interval=POLL_MS),
-        crumbs=[
-            ("Traces", links.traces()),
-            ("Live", links.live()),
-            (words.shorten(found.job, 40), job_href(found.job)),
-            ("Incident", None),
-        ],
-        top=[html.Button("Copy link", type="button", className="button", **attributes(data_copy_link=""))],
+        html.H1(words.shorten(summary, 200)),
+        html.Div(
+            incident_body(state, job, incident, revision=pin, is_shared=shared),
+            id="live-incident-body",
+            className="stack",
+        ),
+        dcc.Interval(id="live-incident-tick", interval=POLL_MS, disabled=pin is not None),
+        crumbs=[*([(title, None)] if shared else crumbs), ("Incident", None)],
+        top=frame.actions(can_share=grant.can_write, exports=[], is_shared=shared),
+        dialogs=[share_dialog.dialog(job)] if grant.can_write else [],
     )
 
 
 # ---- keeping current ----------------------------------------------------------------------
 
 
-def _poll(app: Dash, page: str, prefix: str, body: Any) -> None:
+def _poll(app: Dash, page: str, prefix: str, body: Callable[[LiveState, urls.Address, bool], list[Child]]) -> None:
     @app.callback(
         Output(f"{prefix}-body", "children"),
         Input(f"{prefix}-tick", "n_intervals"),
         State("url", "pathname"),
+        State("url", "search"),
         prevent_initial_call=True,
     )
-    def tick(_: int | None, pathname: str) -> Any:  # pyright: ignore[reportUnusedFunction]
-        access.check(request, None)
-        address = urls.parse(pathname)
+    def tick(_: int | None, pathname: str, search: str | None) -> Any:  # pyright: ignore[reportUnusedFunction]
+        address = urls.parse(pathname + (search or ""))
+        grant = access.check(request, shares.trace_of(address) if address.page == page else None)
         if address.page != page:
             return no_update
         try:
-            return body(_state(), address.params)
+            return body(_state(), address, grant.kind == "share")
         except MycroftError as error:
             return problem("Not here any more", html.P(f"{error}."))
+
+
+def _incident_of(state: LiveState, address: urls.Address, is_shared: bool) -> list[Child]:
+    job, incident = str(address.params["job"]), str(address.params["incident"])
+    return incident_body(state, job, incident, revision=_pin(address), is_shared=is_shared)
 
 
 FLEET: Final = Page(
     name="live",
     layout=fleet_layout,
     title=lambda ctx: "Live",
-    register_callbacks=lambda app: _poll(app, "live", "live", lambda state, _: fleet_body(state)),
+    register_callbacks=lambda app: _poll(app, "live", "live", lambda state, _, __: fleet_body(state)),
 )
 JOB: Final = Page(
     name="live_job",
     layout=job_layout,
     title=lambda ctx, job: f"Live: {job}",
     register_callbacks=lambda app: _poll(
-        app, "live_job", "live-job", lambda state, params: job_body(state, str(params["job"]))
+        app, "live_job", "live-job", lambda state, address, _: job_body(state, str(address.params["job"]))
     ),
 )
 INCIDENT: Final = Page(
     name="live_incident",
     layout=incident_layout,
     title=lambda ctx, job, incident: f"Incident {incident}",
-    register_callbacks=lambda app: _poll(
-        app, "live_incident", "live-incident", lambda state, params: incident_body(state, str(params["incident"]))
-    ),
+    register_callbacks=lambda app: _poll(app, "live_incident", "live-incident", _incident_of),
 )

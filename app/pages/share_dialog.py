@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 from flask import current_app, request, url_for
 
 from mycroft.app import access, shares, urls, words
+from mycroft.app.live.state import LiveState
 from mycroft.app.pages.panel import Child, attributes, html_table, problem, tag
 from mycroft.app.state import now
 
@@ -33,8 +35,8 @@ def dialog(trace: str) -> html.Dialog:
             html.Div(
                 [
                     html.P(
-                        "Whoever has the link can read this trace, and nothing else, until it expires or is revoked. "
-                        "It opens the page that you see now."
+                        "Whoever has the link can read this trace and its incidents, and nothing else, until it "
+                        "expires or is revoked. It opens the page that you see now."
                     ),
                     html.Fieldset(
                         [
@@ -123,6 +125,14 @@ def made(link: str) -> Child:
     )
 
 
+def pinned(address: urls.Address, target: str) -> str:
+    """Return the address that a link leads to: of an incident the revision that is the newest now, which stays."""
+    if address.page != "live_incident" or "rev" in address.view:
+        return target
+    revisions = LiveState(_state()).incident(str(address.params["incident"])).revisions
+    return urls.build(replace(address, view={**address.view, "rev": revisions}))
+
+
 def register_callbacks(app: Dash) -> None:
     """Let the dialog make and end links; it stands on every page of a trace."""
 
@@ -140,7 +150,8 @@ def register_callbacks(app: Dash) -> None:
     def change(  # pyright: ignore[reportUnusedFunction]
         create: int | None, revoke: list[int | None], pathname: str, search: str | None, days: str, note: str | None
     ) -> tuple[Any, Any]:
-        trace = urls.parse(pathname).trace
+        address = urls.parse(pathname + (search or ""))
+        trace = shares.trace_of(address)
         if trace is None or not (create or any(revoke)):
             return no_update, no_update
         access.check(request, trace, write=True)
@@ -151,7 +162,7 @@ def register_callbacks(app: Dash) -> None:
             except shares.ShareError as error:
                 return problem(f"{error}."), share_list(trace)
             return html.P("Revoked: that link opens nothing any more.", className="muted"), share_list(trace)
-        target = pathname + (search or "")
+        target = pinned(address, pathname + (search or ""))
         if days not in dict(DAYS) or not shares.covers(target, trace=trace):
             return problem("This page cannot be shared."), no_update
         _, token = shares.create(_state(), trace=trace, target=target, expiry_s=int(days) * 86400, note=str(note or ""))

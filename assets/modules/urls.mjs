@@ -25,9 +25,9 @@ const TEMPLATES = [
   ["live_incident", "/live/<job>/d/<incident>"],
 ];
 const INTEGER_PARAMS = new Set(["seq", "rank", "file"]);
-const VIEW_INTEGERS = new Set(["op", "r", "ch", "at", "g"]);
+const VIEW_INTEGERS = new Set(["op", "r", "ch", "at", "rev", "g"]);
 const VIEW_RANGES = new Set(["t", "y"]);
-const VIEW_ORDER = ["a", "b", "c", "op", "r", "ch", "t", "at", "y", "m", "o", "g"];
+const VIEW_ORDER = ["a", "b", "c", "op", "r", "ch", "t", "at", "y", "m", "o", "rev", "g"];
 
 const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8");
