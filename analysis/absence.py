@@ -216,6 +216,9 @@ def _endings(facts: Facts, rank: int, life: Life) -> list[Claim]:
         claims.append(
             Claim("launcher", "killed", (rank,), "proof", text, (_ref(text, life.killed),), life.killed.ts, detail=name)
         )
+    if life.exit is not None and life.exit.name == "ray_worker" and not life.spoke_at_the_end and life.killed is None:
+        text = f"Ray lost the worker of rank {rank} without a word of it"
+        claims.append(Claim("launcher", "exited", (rank,), "strong", text, (_ref(text, life.exit),), life.exit.ts))
     if life.own_error is not None:
         what = life.own_error.name or "an exception"
         text = f"rank {rank} raised {what}" + (f": {_short(life.own_error.text)}" if life.own_error.text else "")

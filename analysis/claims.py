@@ -30,7 +30,7 @@ KINDS: Final[dict[str, str]] = {
     "killed": "was ended by a signal",
     "out_of_memory": "ran out of memory",
     "exception": "ended by an exception of its own",
-    "exited": "ended with an exit code of its own",
+    "exited": "was lost by its launcher without a word of its own",
     "finished": "finished normally while others wait",
     "silent": "stopped writing without a last word",
     "node_failed": "its node is gone, says the launcher",

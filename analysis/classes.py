@@ -35,6 +35,7 @@ CLASSES: Final[tuple[ClassRule, ...]] = (
     ClassRule("no memory", ("out_of_memory",), "out_of_memory", "process", "crash"),
     ClassRule("ended by a signal", ("killed",), "process_died", "process", "crash"),
     ClassRule("its address is taken", ("exception",), "init_timeout", "config", "crash", also=("address_in_use",)),
+    ClassRule("lost by its launcher", ("exited",), "process_died", "process", "crash", unless=("exception",)),
     ClassRule("its own exception", ("exception",), "exception", "code", "crash"),
     ClassRule("dead by NCCL's own account", ("killed_by_ras",), "process_died", "process", "crash"),
     ClassRule("its node is gone", ("node_failed",), "process_died", "host", "crash"),

@@ -16,6 +16,7 @@ from mycroft.analysis.claims import Suspicion
 from mycroft.analysis.rules_absence import (
     absent,
     blind_to_pairs,
+    by_stacks,
     device_behind,
     ended,
     finished_early,
@@ -121,6 +122,7 @@ RULES: Final[tuple[tuple[str, Rule], ...]] = (
     ("absent", absent),
     ("stuck_together", stuck_together),
     ("unseen", unseen),
+    ("by_stacks", by_stacks),
     ("benchmarks", machine_rules.benchmarks),
 )
 # What these say of hosts is not explained by what holds up the job.

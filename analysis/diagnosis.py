@@ -5,19 +5,21 @@ facts -> matching -> wait-for graph, mismatches, places, signs of life -> suspic
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from importlib import metadata
 
 import polars as pl
 
 from mycroft.analysis.absence import life_claims, lives
 from mycroft.analysis.case import Case, count_words
-from mycroft.analysis.config import DEFAULTS, Thresholds
+from mycroft.analysis.config import DEFAULTS, NS_PER_S, Thresholds
 from mycroft.analysis.culprits import blame
 from mycroft.analysis.facts import Facts, Frames, read_facts
 from mycroft.analysis.findings import compose
 from mycroft.analysis.flow_findings import with_flows
 from mycroft.analysis.flow_verdict import FlowEvidence, flow_evidence, young
-from mycroft.analysis.liveness import judge
+from mycroft.analysis.liveness import Liveness, judge
 from mycroft.analysis.machine import read_machine
 from mycroft.analysis.machine_rules import symptom_time
 from mycroft.analysis.matching import match
@@ -25,6 +27,7 @@ from mycroft.analysis.mismatch import find_mismatches
 from mycroft.analysis.several_jobs import others_in, together
 from mycroft.analysis.stacks import places
 from mycroft.analysis.stall_places import with_reason
+from mycroft.analysis.undecided import decided, wanted
 from mycroft.analysis.verdict import RULES_VERSION, EvidenceSummary, Finding, Status, Unknown, Verdict
 from mycroft.analysis.waitgraph import build
 
@@ -46,11 +49,12 @@ def diagnose(store: Frames, *, limits: Thresholds = DEFAULTS, at: int | None = N
 
 def _diagnose(store: Frames, limits: Thresholds) -> Verdict:
     facts = read_facts(store)
-    case = build_case(facts, limits=limits)
     evidence = flow_evidence(store, limits.flow)
+    case = _standing(build_case(facts, limits=limits), evidence)
     told = tuple(with_reason(case, finding) for finding in evidence.findings)
-    findings = with_flows(_without_flight(case, evidence, compose(case, blame(case))), told)
-    status, summary = _headline(case, findings, evidence)
+    kept, gaps = decided(case, blame(case))
+    findings = with_flows(_without_flight(case, evidence, compose(case, kept)), told)
+    status, summary = _headline(case, findings, evidence, gaps)
     return Verdict(
         engine=f"{_version()}/{RULES_VERSION}",
         evidence=EvidenceSummary(
@@ -64,9 +68,18 @@ def _diagnose(store: Frames, limits: Thresholds) -> Verdict:
         status=status,
         summary=summary,
         findings=findings,
-        unknown=(*_unknown(case, findings, aged=bool(evidence.stalls)), *evidence.unknown),
+        unknown=(*gaps, *_unknown(case, findings, aged=bool(evidence.stalls)), *evidence.unknown),
         standing=evidence.standing,
     )
+
+
+def _standing(case: Case, evidence: FlowEvidence) -> Case:
+    """Where the flows show for how long whom has stood, nobody need ask whether the waits are old."""
+    snapshot = evidence.snapshot
+    if snapshot is None or not evidence.stalls or not set(case.facts.dumps) <= set(snapshot.ranks):
+        return case
+    why = f"the tracer has shown no progress of half of the ranks for {evidence.silence_ns / NS_PER_S:.1f} s"
+    return replace(case, liveness=Liveness("stuck", why))
 
 
 def _at(store: Frames, limits: Thresholds, at: int) -> Verdict:
@@ -125,12 +138,14 @@ def build_case(facts: Facts, *, limits: Thresholds = DEFAULTS) -> Case:
     )
 
 
-def _headline(case: Case, findings: tuple[Finding, ...], evidence: FlowEvidence) -> tuple[Status, str]:
+def _headline(
+    case: Case, findings: tuple[Finding, ...], evidence: FlowEvidence, gaps: Sequence[Unknown]
+) -> tuple[Status, str]:
     if findings:
         first = findings[0]
         more = f" ({len(findings) - 1} more findings.)" if len(findings) > 1 else ""
         return first.status, first.summary + more
-    why_not = young(evidence) or _why_not_healthy(case, moves=evidence.moves)
+    why_not = young(evidence) or (gaps[0].what if gaps else _why_not_healthy(case, moves=evidence.moves))
     if why_not:
         return "cannot_tell", f"Cannot tell: {why_not}."
     ranks = len(case.facts.dumps) or len(case.facts.ranks)
@@ -145,6 +160,8 @@ def _why_not_healthy(case: Case, *, moves: bool) -> str:
     """Return what keeps a case without findings from being called healthy; empty: nothing does."""
     facts = case.facts
     if not facts.dumps and not case.lives and case.machine.perf.is_empty():
+        if facts.stacks:
+            return "there are only stacks, and they do not show in which operation ranks wait"
         return "there is no dump, log or stack of any rank"
     if not _shows_progress(case):
         return "nothing shows that the ranks went on: no dump, no step, no finished operation and no end"
@@ -224,6 +241,10 @@ def _unknown(case: Case, findings: tuple[Finding, ...], *, aged: bool) -> tuple[
     """Return what the evidence does not show, and what would decide it. `aged`: flows say how long they have stood."""
     facts = case.facts
     found: list[Unknown] = []
+    missing = wanted(case) if not findings else None
+    if missing is not None:
+        found.append(missing)
+    found += _users_of_devices(findings)
     lost = facts.without_dump()
     if lost:
         what = f"{count_words(lost)} left no dump"
@@ -237,7 +258,7 @@ def _unknown(case: Case, findings: tuple[Finding, ...], *, aged: bool) -> tuple[
                 "the whole file, copied again",
             )
         )
-    unsure = [f for f in findings if f.confidence != "high"]
+    unsure = [f for f in findings if f.confidence != "high" and f.root_cause.ranks and f.component != "gpu"]
     if unsure and not facts.stacks:
         ranks = count_words(unsure[0].root_cause.ranks)
         found.append(Unknown("no stacks were collected", f"py-spy dump of {ranks}, taken while it hangs"))
@@ -257,6 +278,22 @@ def _unknown(case: Case, findings: tuple[Finding, ...], *, aged: bool) -> tuple[
         what = f"{group.unseen} member{'s' * (group.unseen > 1)}" if group.unseen else "whether there are more members"
         found.append(Unknown(f"{what} of {group.title}", "a topology file, or the dumps of all ranks"))
     return tuple(found)
+
+
+def _users_of_devices(findings: Sequence[Finding]) -> list[Unknown]:
+    """Return which devices are to blame of which no file says what rank used them."""
+    found: list[Unknown] = []
+    for finding in findings:
+        cause = finding.root_cause
+        if finding.category == "gpu_fault" and not cause.ranks and cause.hosts:
+            device = f"{cause.devices[0]} of {cause.hosts[0]}" if cause.devices else f"the GPU of {cause.hosts[0]}"
+            found.append(
+                Unknown(
+                    f"which rank uses {device}",
+                    f"the job's NCCL log (NCCL_DEBUG=INFO) or the output of its ranks on {cause.hosts[0]}",
+                )
+            )
+    return found
 
 
 def _version() -> str:

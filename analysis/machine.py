@@ -41,6 +41,7 @@ KINDS: Final = (
     "pcie_state",
     "bench_row",
     "identity",
+    "pod_state",
     "watchdog_timeout",
     "pg_status",
     "dump_signal",
@@ -225,6 +226,8 @@ class Machine:
     """Host that alone uses an address."""
     gpus: Mapping[int, str] = field(default_factory=dict[int, str])
     """PCI address of the GPU of each rank."""
+    pods: Mapping[str, str] = field(default_factory=dict[str, str])
+    """The only pod that a table of pods shows on a node."""
     calls: pl.DataFrame = field(default_factory=pl.DataFrame)
     """The last collective calls of NCCL's log."""
 
@@ -272,6 +275,7 @@ def read_machine(store: Frames, files: Mapping[int, str]) -> Machine:
         pids={int(p["rank"]): int(p["pid"]) for p in places if p["pid"] is not None},
         files=files,
         addresses=_addresses(rows["identity"]),
+        pods=_pods(rows["pod_state"]),
         gpus={int(p["rank"]): str(p["gpu"]) for p in places if p["gpu"]},
     )
 
@@ -316,6 +320,14 @@ def _addresses(rows: Iterable[Row]) -> dict[str, str]:
         if row.name == "address" and row.peer and row.host:
             owners[row.peer].add(row.host)
     return {address: hosts.pop() for address, hosts in owners.items() if len(hosts) == 1}
+
+
+def _pods(rows: Iterable[Row]) -> dict[str, str]:
+    on: dict[str, set[str]] = defaultdict(set)
+    for row in rows:
+        if row.host and row.name:
+            on[row.host].add(row.name)
+    return {node: pods.pop() for node, pods in on.items() if len(pods) == 1}
 
 
 def some(names: Sequence[str], most: int = 6) -> str:

@@ -248,6 +248,8 @@ def _state_alone(machine: Machine) -> list[Suspicion]:
 def enrich(case: Case, item: Suspicion) -> Suspicion:
     """Add what the machines say of the ranks and hosts of a suspicion that other rules made."""
     machine = case.machine
+    if item.has("link_down"):
+        item = replace(item, hosts=tuple(_pod_of(machine, host) for host in item.hosts))
     hosts = set(item.hosts) | {h for r in item.ranks if (h := machine.hosts.get(r))}
     hosts |= {machine.nodes[h] for h in hosts if h in machine.nodes}
     extra: list[Claim] = []
@@ -267,6 +269,11 @@ def enrich(case: Case, item: Suspicion) -> Suspicion:
     if slow_kind or item.has("gpu_fault") or any(c.kind == "gpu_fault" for c in new):
         devices = tuple(dict.fromkeys((*devices, *(d for c in new for d in c.devices))))
     return replace(item, claims=(*item.claims, *new), devices=devices)
+
+
+def _pod_of(machine: Machine, host: str) -> str:
+    """Return the pod that stands for a node: the job knows its pods, the kernel the nodes below them."""
+    return host if machine.ranks_on(host) else machine.pods.get(host, host)
 
 
 def _about(claims: Sequence[Claim], ranks: Sequence[int], hosts: set[str], *, by_host: bool) -> list[Claim]:

@@ -46,6 +46,7 @@ def device_behind(case: Case, left: set[int]) -> Explained:
 def ended(case: Case, left: set[int]) -> Explained:
     """A rank that died or gave up by itself: others wait for it, or failed because of it."""
     accused = {c.ranks[0] for c in case.signs if c.kind in ("killed", "out_of_memory", "exception")}
+    accused = accused or {c.ranks[0] for c in case.signs if c.kind == "exited"}
     victims_of = {r for i in left for r in case.graph.sinks[i].ranks}
     hurt = bool(case.graph.waiting) or any(life.victim_error for life in case.lives.values()) or bool(accused)
     if not accused or not hurt:
@@ -348,6 +349,23 @@ def stuck_together(case: Case, left: set[int]) -> Explained:
         reason = "nothing in the dumps tells the members apart"
         found.append(replace(item, one_of=len(item.ranks) > 1, doubts=(("low", reason),)))
     return found, set(indices)
+
+
+def by_stacks(case: Case, left: set[int]) -> Explained:
+    """There are stacks and nothing else: the few that are elsewhere, while the others wait for somebody."""
+    facts, where = case.facts, case.places
+    told = case.machine.of("watchdog_timeout", "pg_status", "dump_signal", "ras_comm", "desync_report")
+    if facts.dumps or told or not facts.steps.is_empty() or any(life.victim_error for life in case.lives.values()):
+        return [], set()
+    waiting = tuple(sorted(r for r, place in where.items() if place.waits))
+    late = tuple(sorted(set(where) - set(waiting)))
+    if not waiting or not late or (len(late) > 1 and 2 * len(late) >= len(waiting)):
+        return [], set()
+    text = f"{count_words(waiting)} {'wait' if len(waiting) > 1 else 'waits'} for others, {count_words(late)} "
+    text += "do not" if len(late) > 1 else "does not"
+    claim = Claim("stacks", "absent", late, "strong", text, tuple(r for c in place_claims(case, late) for r in c.refs))
+    doubt = ("low", "told from the stacks of one moment: ranks at work look the same")
+    return [Suspicion("", late, (claim, *place_claims(case, late)), waiting=waiting, doubts=(doubt,))], set()
 
 
 def unseen(case: Case, left: set[int]) -> Explained:

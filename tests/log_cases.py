@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import zstandard
 
+from mycroft.analysis.verdict import Verdict
 from tests.evidence_wrappers import CONTAINERS, ENCODINGS, LINE_ENDS, WRAPPERS, colour_residue
 
 DATA: Final = Path(__file__).parent / "data"
@@ -106,6 +107,14 @@ def without(files: Mapping[str, bytes]) -> Iterator[tuple[str, Files]]:
     if len(files) > 1:
         for lost in sorted(files):
             yield lost, {name: content for name, content in files.items() if name != lost}
+
+
+def same_place(verdict: Verdict, truth: Mapping[str, Any]) -> bool:
+    """Say whether a verdict names the truth's host where the file that would name the rank is lost, and asks for it."""
+    first = verdict.findings[0].root_cause if verdict.findings else None
+    if first is None or first.ranks or first.one_of or not verdict.unknown:
+        return False
+    return bool(first.hosts) and list(first.hosts) == truth["root_cause"]["hosts"]
 
 
 def together(one: str, two: str, *, flat: bool) -> Files:

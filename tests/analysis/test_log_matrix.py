@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from mycroft.analysis import scoring
-from mycroft.analysis.verdict import Verdict
 from tests import log_cases
 from tests.analysis.incidents import verdict_of
 
@@ -36,23 +35,14 @@ def test_an_outer_layer_changes_no_verdict(tmp_path: Path, case: str, change: st
     assert scoring.score_case(case, verdict, log_cases.truth_of(case)).outcome == "right", verdict.summary
 
 
-def names_nobody_surely(verdict: Verdict) -> bool:
-    """Say whether a verdict leaves open who it was, and says what would decide."""
-    if verdict.status == "cannot_tell":
-        return bool(verdict.summary)
-    return all(
-        f.confidence != "high" and (not f.root_cause.ranks or f.root_cause.one_of or f.confidence == "medium")
-        for f in verdict.findings
-    ) and bool(verdict.unknown or verdict.findings[0].confidence_why)
-
-
 @pytest.mark.parametrize(("case", "lost"), LOSSES)
-def test_without_a_file_it_is_the_same_culprit_or_none_for_sure(tmp_path: Path, case: str, lost: str) -> None:
+def test_without_a_file_it_is_the_same_culprit_or_says_what_is_missing(tmp_path: Path, case: str, lost: str) -> None:
     files = {name: content for name, content in log_cases.files_of(case).items() if name != lost}
     verdict = verdict_of(tmp_path, files)
-    found = scoring.score_case(case, verdict, log_cases.truth_of(case))
-    assert not found.wrong_confident, verdict.summary
-    assert found.outcome == "right" or names_nobody_surely(verdict), verdict.summary
+    truth = log_cases.truth_of(case)
+    same = scoring.score_case(case, verdict, truth).outcome == "right" or log_cases.same_place(verdict, truth)
+    asks = verdict.status == "cannot_tell" and all(u.would_decide for u in verdict.unknown) and verdict.unknown
+    assert same or asks, verdict.summary
 
 
 @pytest.mark.parametrize(("one", "two"), PAIRS)

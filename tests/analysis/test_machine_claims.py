@@ -278,7 +278,9 @@ def test_the_receiver_that_tells_others_to_stop(tmp_path: Path) -> None:
 
 def test_counters_that_stood_high_before_say_nothing(tmp_path: Path) -> None:
     files = {
-        f"t{t}/{host}.txt": counters(host, 900_000 if host == "n2" else 40) for host in ("n0", "n2") for t in (0, 1)
+        f"t{t}/{host}.txt": counters(host, 900_000 if host == "n2" else 40)
+        for host in ("n0", "n1", "n2", "n3")
+        for t in (0, 1)
     }
     verdict = verdict_of(tmp_path, {**slow_transfer(), **files})
     assert named(verdict)[0] == "slow_group"
