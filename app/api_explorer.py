@@ -121,13 +121,13 @@ def _export_routes(root: Blueprint) -> None:
     @of_trace(root, "/export.md")
     def export_markdown(trace: str, generation: int | None = None) -> Response:
         reader = reader_of(trace, generation)
-        text = export.to_markdown(collect(reader), redact=is_redacted())
+        text = export.to_markdown(collect(reader, state=state_here()), redact=is_redacted())
         return attachment(reader, text, name=f"{_REDACTED[is_redacted()]}.md", mimetype="text/markdown")
 
     @of_trace(root, "/ranks.csv")
     def export_ranks(trace: str, generation: int | None = None) -> Response:
         reader = reader_of(trace, generation)
-        text = export.to_csv(collect(reader), redact=is_redacted())
+        text = export.to_csv(collect(reader, state=state_here()), redact=is_redacted())
         return attachment(reader, text, name=f"-ranks{_REDACTED[is_redacted()]}.csv", mimetype="text/csv")
 
     @of_trace(root, "/perfetto.json.gz")

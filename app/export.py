@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import mycroft
-from mycroft.app import markdown_summary, urls
+from mycroft.app import markdown_summary, urls, words
 from mycroft.app.redaction import Redactor
 from mycroft.app.tabular import csv_text
 
@@ -53,6 +53,16 @@ class Excerpt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExportedNote:
+    """What somebody wrote on an incident; `author` may be empty, `created` is in seconds since the epoch."""
+
+    incident: str
+    author: str
+    created: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExportData:
     """Everything that an export holds. `hosts` are all names of hosts that the trace knows, for redaction."""
 
@@ -64,6 +74,7 @@ class ExportData:
     excerpts: Sequence[Excerpt] = ()
     hosts: Sequence[str] = ()
     group_sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    notes: Sequence[ExportedNote] = ()
 
 
 def redacted(data: ExportData) -> ExportData:
@@ -83,6 +94,8 @@ def redacted(data: ExportData) -> ExportData:
             for part in data.excerpts
         ],
         hosts=(),
+        # Who wrote is a name of the site as well; that somebody wrote, and when, is not.
+        notes=[replace(note, author="", text=redactor.text(note.text)) for note in data.notes],
     )
 
 
@@ -111,6 +124,10 @@ def to_json(data: ExportData, *, redact: bool = False) -> str:
             {"file": part.file, "line": part.line, "first": part.first, "lines": list(part.lines)}
             for part in data.excerpts
         ],
+        "notes": [
+            {"incident": note.incident, "author": note.author, "created": note.created, "text": note.text}
+            for note in data.notes
+        ],
     }
     return json.dumps(body, indent=2, ensure_ascii=False)
 
@@ -125,7 +142,9 @@ def to_csv(data: ExportData, *, redact: bool = False) -> str:
 def to_markdown(data: ExportData, *, redact: bool = False) -> str:
     """Return the summary that goes into the channel of an incident."""
     data = redacted(data) if redact else data
-    return markdown_summary.to_markdown(data.verdict, title=data.title)
+    return markdown_summary.to_markdown(
+        data.verdict, title=data.title, notes=[(note.author, note.created, note.text) for note in data.notes]
+    )
 
 
 def to_html(data: ExportData, *, redact: bool = False) -> str:
@@ -157,6 +176,8 @@ def to_html(data: ExportData, *, redact: bool = False) -> str:
         )
         # Each finding is a page of the dashboard with ids of its own; here they share one document.
         body = re.sub(r' id="(claim-[^"]*|quality)"', rf' id="{prefix}\1"', body)
+        own = [note for note in data.notes if note.incident == (finding["id"] if finding else diagnosis.WHOLE)]
+        body += write(_notes(html, own), relink=lambda _: None)
         parts.append(f'<section id="finding-{escape(finding["id"]) if finding else "none"}">{body}</section>')
     parts.append(write([_ranks_table(html, data), _excerpts(html, data, files)], relink=lambda _: None))
     note = "Names of hosts, addresses, users and directories are replaced." if redact else ""
@@ -236,6 +257,27 @@ def _ranks_table(html: Any, data: ExportData) -> Any:
     return html.Section(
         [html.H2(f"Ranks ({len(data.ranks):,})"), html.Div(table, className="table-scroll"), *more], className="panel"
     )
+
+
+def _notes(html: Any, notes: Sequence[ExportedNote]) -> Any:
+    if not notes:
+        return None
+    items = [
+        html.Li(
+            [
+                html.Div(
+                    [
+                        html.Strong(note.author or "somebody"),
+                        html.Span(words.day_and_time(note.created), className="muted"),
+                    ],
+                    className="notes__head",
+                ),
+                html.P(note.text, className="notes__said"),
+            ]
+        )
+        for note in notes
+    ]
+    return html.Section([html.H2(f"Notes ({len(notes):,})"), html.Ol(items, className="notes")], className="panel")
 
 
 def _excerpts(html: Any, data: ExportData, files: Mapping[str, int]) -> Any:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from mycroft.app.export import CONTEXT_LINES, Excerpt, ExportData, RankRow
+from mycroft.app import notes
+from mycroft.app.export import CONTEXT_LINES, Excerpt, ExportData, ExportedNote, RankRow
 from mycroft.app.pages.ranks_grid import roles
 from mycroft.app.queries import TraceReader
 from mycroft.app.reads import evidence, ranks, verdicts
+from mycroft.app.state import State
 from mycroft.errors import MycroftError
 
 EXCERPTS_MAX: Final = 200
@@ -30,8 +32,8 @@ class NoVerdictError(MycroftError):
     http_status = 404
 
 
-def collect(reader: TraceReader) -> ExportData:
-    """Return the export of a trace.
+def collect(reader: TraceReader, *, state: State | None = None) -> ExportData:
+    """Return the export of a trace; `state` is where the notes on it are, None for a file without a catalogue.
 
     Raises:
         NoVerdictError: it holds no verdict.
@@ -51,6 +53,10 @@ def collect(reader: TraceReader) -> ExportData:
         excerpts=_excerpts(reader, verdict),
         hosts=sorted(hosts),
         group_sizes=verdicts.group_sizes(reader, verdict),
+        notes=[
+            ExportedNote(incident=note.incident, author=note.author, created=note.created, text=note.text)
+            for note in (notes.of_trace(state, reader.trace) if state is not None else ())
+        ],
     )
 
 

@@ -14,6 +14,7 @@ from mycroft.app import words
 CLAIMS: Final = 5
 STEPS: Final = 4
 UNKNOWN: Final = 3
+NOTES: Final = 5
 LINE_CHARS: Final = 400
 
 _SPECIAL: Final = re.compile(r"([\\`*\[\]<>|~#])")
@@ -39,8 +40,21 @@ def code(text: object) -> str:
     return f"{fence}{pad}{line}{pad}{fence}"
 
 
-def to_markdown(verdict: Mapping[str, Any], *, title: str | None = None, link: str | None = None) -> str:
-    """Return the summary of a verdict in its JSON form; `link` is an address of our own where more is seen."""
+def to_markdown(
+    verdict: Mapping[str, Any],
+    *,
+    title: str | None = None,
+    link: str | None = None,
+    notes: Sequence[tuple[str, float, str]] = (),
+) -> str:
+    """Return the summary of a verdict in its JSON form.
+
+    Args:
+        verdict: as `Verdict.to_dict` gives it.
+        title: what the evidence is called.
+        link: an address of our own where more is seen.
+        notes: what people wrote on it: who (may be empty), when in seconds since the epoch, and the text.
+    """
     findings: Sequence[Mapping[str, Any]] = verdict["findings"]
     first = findings[0] if findings else None
     lines = [f"**{words.status(verdict['status'])}: {plain(verdict['summary'])}**", ""]
@@ -50,6 +64,7 @@ def to_markdown(verdict: Mapping[str, Any], *, title: str | None = None, link: s
         lines += ["", f"**{words.plural(len(findings) - 1, 'more fault')}**", ""]
         lines += [f"- {words.status(other['status'])}: {plain(other['summary'])}" for other in findings[1:]]
     lines += _missing(verdict)
+    lines += _notes(notes)
     lines += ["", _footer(verdict, title)]
     if link is not None:
         lines.append(f"<{link}>")
@@ -108,6 +123,15 @@ def _missing(verdict: Mapping[str, Any]) -> list[str]:
     lines = ["", "**Not known**", ""]
     lines += [f"- {plain(item['what'])}; would decide it: {plain(item['would_decide'])}" for item in unknown[:UNKNOWN]]
     return lines + _more(len(unknown) - UNKNOWN)
+
+
+def _notes(notes: Sequence[tuple[str, float, str]]) -> list[str]:
+    if not notes:
+        return []
+    lines = ["", "**Notes**", ""]
+    for author, created, text in notes[-NOTES:]:
+        lines.append(f"- {plain(author) or 'somebody'}, {plain(words.day_and_time(created))}: {plain(text)}")
+    return lines + ([f"- and {len(notes) - NOTES} before"] if len(notes) > NOTES else [])
 
 
 def _footer(verdict: Mapping[str, Any], title: str | None) -> str:

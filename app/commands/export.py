@@ -60,6 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     from mycroft.app import export
     from mycroft.app.data_folder import locate
     from mycroft.app.export_data import collect
+    from mycroft.app.state import State
 
     reader = locate(arguments.trace, options.data_dir_if_any(arguments))
     writers = {
@@ -69,7 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
         "csv": export.to_csv,
     }
     if writers.keys() & targets.keys():
-        data = collect(reader)
+        # A trace file that somebody sent has no notes beside it.
+        state = None if Path(arguments.trace).is_file() else State(options.data_dir_if_any(arguments))
+        data = collect(reader, state=state)
         for kind in writers.keys() & targets.keys():
             _write(targets[kind], writers[kind](data, redact=arguments.redact))
     if "perfetto" in targets:

@@ -49,7 +49,7 @@ def chain_svg(
     sure: bool,
     hosts: Mapping[int, str],
     rank_href: Callable[[int], str],
-    op_href: Callable[[str, int], str],
+    op_href: Callable[[Step], str | None],
 ) -> str:
     """Return the picture of a chain.
 
@@ -59,7 +59,7 @@ def chain_svg(
         sure: whether all of them are to blame; False (one of several) draws them outlined.
         hosts: host name of each rank that is known.
         rank_href: address of a rank.
-        op_href: address of an operation, from communicator key and sequence number.
+        op_href: address of the operation of a link; None: the verdict does not say which.
     """
     rows = rows_of(chain)
     drawn = rows[:MAX_ROWS]
@@ -85,7 +85,7 @@ def _row(
     sure: bool,
     hosts: Mapping[int, str],
     rank_href: Callable[[int], str],
-    op_href: Callable[[str, int], str],
+    op_href: Callable[[Step], str | None],
 ) -> tuple[list[str], float]:
     hidden = len(row) - 3 if len(row) > MAX_LINKS else 0
     x = 1.0
@@ -130,7 +130,7 @@ def _box(
     )
 
 
-def _edge(x: float, y: float, step: Step, to_culprit: bool, op_href: Callable[[str, int], str]) -> str:
+def _edge(x: float, y: float, step: Step, to_culprit: bool, op_href: Callable[[Step], str | None]) -> str:
     middle_y = y + BOX_HEIGHT / 2
     middle_x = x + EDGE_WIDTH / 2
     kind = "cause" if to_culprit else "wait"
@@ -156,8 +156,9 @@ def _edge(x: float, y: float, step: Step, to_culprit: bool, op_href: Callable[[s
     named = operation(step)
     group = str(step.get("group") or "")
     above = svg.text(middle_x, middle_y - 11, svg.fit(named, EDGE_WIDTH - 16, 12), "chain-op", anchor="middle")
-    if step.get("comm") and step.get("seq") is not None:
-        above = svg.anchor(op_href(str(step["comm"]), int(step["seq"])), above)
+    address = op_href(step)
+    if address is not None:
+        above = svg.anchor(address, above)
     lines = [(svg.fit(group, EDGE_WIDTH - 10, 11), "chain-group")] if group else []
     reason = str(step.get("why") or "")
     lines += [(line, "chain-why") for line in svg.wrap(reason, EDGE_WIDTH - 8, 11, lines=2 if group else 3)]

@@ -109,7 +109,7 @@ def group_graph_svg(
     sure: bool,
     hosts: Mapping[int, str],
     rank_href: Callable[[int], str],
-    op_href: Callable[[str, int], str],
+    op_href: Callable[[Step], str | None],
     record_href: Callable[[Step], str | None],
 ) -> str:
     """Return the picture, the symptom on the left and the root cause on the right.
@@ -120,7 +120,7 @@ def group_graph_svg(
         sure: whether all of them are to blame; False draws them outlined.
         hosts: host name of each rank that is known.
         rank_href: address of a rank.
-        op_href: address of an operation.
+        op_href: address of the operation of a link; None: the verdict does not say which.
         record_href: address of what a link of the chain rests on; None: nowhere.
     """
     shown = drawn_of(nodes)
@@ -151,7 +151,7 @@ def group_graph_svg(
     return svg.picture(width, height, *edges, *boxes, label=label)
 
 
-def _operation_box(node: Node, place: tuple[float, float], op_href: Callable[[str, int], str]) -> str:
+def _operation_box(node: Node, place: tuple[float, float], op_href: Callable[[Step], str | None]) -> str:
     x, y = place
     step = node.step or {}
     named = " ".join(part for part in (str(step.get("op") or "operation"), _seq(step)) if part)
@@ -167,8 +167,9 @@ def _operation_box(node: Node, place: tuple[float, float], op_href: Callable[[st
         svg.text(x + 10, y + 49, svg.fit(waiting, BOX_WIDTH - 20, 11), "chain-group"),
         svg.title(f"{named}, {place_text}: {words.named_ranks(sorted(node.waiters))} waiting"),
     ]
-    if comm and step.get("seq") is not None:
-        return svg.anchor(op_href(comm, int(step["seq"])), *shapes)
+    address = op_href(step) if node.step else None
+    if address is not None:
+        return svg.anchor(address, *shapes)
     return svg.element("g", *shapes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 
 from dash import html
 from dash.development.base_component import Component
@@ -28,6 +29,7 @@ def context_of(page: TracePage, rows: list[RankRow]) -> Context:
         files=verdicts.file_ids(page.reader, verdict) if verdict else {},
         ranks={row.rank: RankFacts(row.host, _device(row), None, row.place) for row in rows},
         group_sizes=verdicts.group_sizes(page.reader, verdict) if verdict else {},
+        number_of=partial(flows.number_in_addresses, page.reader),
     )
 
 
@@ -76,9 +78,8 @@ def _flow_panel(page: TracePage, finding: Finding | None) -> Child:
     comm, seq = stalled.get("comm"), stalled.get("seq")
     if finding is None or comm is None or seq is None:
         return None
-    if stalled.get("op") in ("send", "recv"):
-        # Such a finding names the number of the pair; the page is of the number of the rank.
-        seq = flows.number_of_pair(page.reader, comm, seq, stalled["op"], finding["root_cause"]["ranks"]) or seq
+    ranks_of = [*finding["root_cause"]["ranks"], *finding["victims"]["ranks"]]
+    seq = flows.number_in_addresses(page.reader, comm, seq, str(stalled.get("op") or ""), ranks_of) or seq
     return flow_panel(page.reader, comm, seq, links=page.links)
 
 

@@ -59,15 +59,16 @@ def chain_panel(finding: Finding, context: Context) -> Child:
         sure=not cause["one_of"],
         hosts={rank: known.host for rank, known in context.ranks.items() if known.host},
         rank_href=context.links.rank,
-        op_href=context.links.op,
+        op_href=lambda step: context.op(step, (step["waiter"], step["blocker"])),
     )
     numbers = {claim["id"]: n for n, claim in enumerate(finding["evidence"], start=1)}
     steps: list[Child] = []
     for step in links:
         named = chain.operation(step)
         where: list[Child] = []
-        if named and step.get("comm") and step.get("seq") is not None:
-            where = [" in ", link(named, context.links.op(step["comm"], step["seq"]))]
+        address = context.op(step, (step["waiter"], step["blocker"]))
+        if named and address is not None:
+            where = [" in ", link(named, address)]
         elif named:
             where = [f" in {named}"]
         claims: list[Child] = []

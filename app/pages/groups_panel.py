@@ -21,9 +21,7 @@ def record_of(finding: Finding, step: Mapping[str, Any], context: Context) -> st
     for name in step["evidence"]:
         if name in claims:
             return f"#claim-{name}"
-    if step.get("comm") and step.get("seq") is not None:
-        return context.links.op(step["comm"], step["seq"])
-    return None
+    return context.op(step, (step["waiter"], step["blocker"]))
 
 
 def groups_panel(finding: Finding, context: Context) -> Child:
@@ -39,7 +37,7 @@ def groups_panel(finding: Finding, context: Context) -> Child:
         sure=not cause["one_of"],
         hosts={rank: known.host for rank, known in context.ranks.items() if known.host},
         rank_href=context.links.rank,
-        op_href=context.links.op,
+        op_href=lambda step: context.op(step, (step["waiter"], step["blocker"])),
         record_href=lambda step: record_of(finding, step, context),
     )
     left = len(nodes) - len(group_graph.drawn_of(nodes))

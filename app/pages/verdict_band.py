@@ -6,7 +6,7 @@ in which nothing is wrong, and for evidence that does not suffice.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -37,6 +37,14 @@ class RankFacts:
     place: str | None = None
 
 
+NumberOf = Callable[[str, int, str, Sequence[int]], int | None]
+"""Number that an operation has in addresses: of its group's key, the verdict's number, its kind, and ranks in it."""
+
+
+def _same_number(_comm: str, seq: int, _op: str, _ranks: Sequence[int]) -> int | None:
+    return seq
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """What a page needs to know of the trace to write a verdict: addresses, files and ranks by name."""
@@ -45,6 +53,17 @@ class Context:
     files: Mapping[str, int] = field(default_factory=dict[str, int])
     ranks: Mapping[int, RankFacts] = field(default_factory=dict[int, RankFacts])
     group_sizes: Mapping[str, int] = field(default_factory=dict[str, int])
+    number_of: NumberOf = _same_number
+
+    def op(self, named: Mapping[str, Any], ranks: Sequence[int]) -> str | None:
+        """Return the address of an operation that the verdict names; None where it does not say which.
+
+        A verdict numbers sends and receives by pair, and addresses by rank: `ranks` are those that took part.
+        """
+        comm, seq = named.get("comm"), named.get("seq")
+        if not comm or seq is None:
+            return None
+        return self.links.op(comm, self.number_of(comm, seq, str(named.get("op") or ""), ranks) or seq)
 
     def host_of(self, rank: int) -> str | None:
         """Return the host of a rank, None where it is not known."""
@@ -125,8 +144,9 @@ def _what(finding: Finding, context: Context) -> html.Div:
         if part
     )
     value: Child = named or "an operation"
-    if op.get("comm") and op.get("seq") is not None:
-        value = link(named, context.links.op(op["comm"], op["seq"]))
+    address = context.op(op, [*finding["root_cause"]["ranks"], *finding["victims"]["ranks"]])
+    if address is not None:
+        value = link(named, address)
     group: list[Child] = []
     if op.get("group"):
         shown = words.shorten(op["group"], 44)

@@ -145,11 +145,14 @@ GROUP BY ALL
 ORDER BY ALL
 """
 
+# Findings from the tracer's rows give the number of the pair, those from a Flight Recorder's the number of the rank.
 _NUMBER_OF_PAIR: Final = """
-SELECT op_seq::BIGINT AS op_seq
-FROM coll_ops
-WHERE comm_id = ? AND is_p2p AND pair_seq = ? AND rank IN (SELECT unnest(?)) AND op_kind = ?
-ORDER BY rank
+SELECT o.op_seq::BIGINT AS op_seq
+FROM coll_ops o
+LEFT JOIN rank_dumps d USING (file_id)
+WHERE o.comm_id = $1 AND o.is_p2p AND o.op_kind IN ('send', 'recv') AND list_contains($3, o.rank)
+    AND CASE WHEN d.kind = 'flight_recorder' THEN o.op_seq ELSE o.pair_seq END = $2
+ORDER BY o.op_kind = $4 DESC, list_contains($3, o.peer) DESC, list_position($3, o.rank), o.op_seq
 LIMIT 1
 """
 
@@ -180,12 +183,22 @@ def has_flows(reader: TraceReader, comm_id: int, seq: int) -> bool:
 
 
 def number_of_pair(reader: TraceReader, comm: str, pair: int, kind: str, ranks: Sequence[int]) -> int | None:
-    """Return the number that one of `ranks` gave the send or receive that is number `pair` of its pair; None: none."""
+    """Return the number that one of `ranks` gave a send or receive that a verdict calls `pair`; None: it has no row.
+
+    Rows of that kind go first, then those between two of `ranks`, then by the order of `ranks`.
+    """
     group = operations.communicator(reader, comm)
     if group is None:
         return None
     found = reader.frame(_NUMBER_OF_PAIR, [group["comm_id"], pair, list(ranks), kind])
     return found.item(0, 0) if found.height else None
+
+
+def number_in_addresses(reader: TraceReader, comm: str, seq: int, kind: str, ranks: Sequence[int]) -> int | None:
+    """Return the number by which pages call an operation that a verdict names; None: no row of it is known."""
+    if kind not in ("send", "recv"):
+        return seq
+    return number_of_pair(reader, comm, seq, kind, ranks)
 
 
 def _head(reader: TraceReader, comm_id: int, seq: int) -> dict[str, Any] | None:

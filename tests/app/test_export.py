@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from dash import dcc, html
 
-from mycroft.app.export import Excerpt, ExportData, RankRow, to_html, to_json
+from mycroft.app.export import Excerpt, ExportData, ExportedNote, RankRow, to_html, to_json, to_markdown
 from mycroft.app.static_html import write
 
 VERDICTS = sorted((Path(__file__).resolve().parents[1] / "data" / "verdicts").glob("*.json"))
@@ -108,6 +109,20 @@ def test_redaction_reaches_every_part(path: Path) -> None:
     for text in (to_html(data, redact=True), to_json(data, redact=True)):
         assert "hx-a0" not in text
     assert json.loads(to_json(data, redact=True))["redacted"] is True
+
+
+def test_notes_are_in_every_export_beside_their_incident_and_redacted_without_their_author() -> None:
+    data = data_of(next(path for path in VERDICTS if path.stem == "cascade"))
+    text = "cordoned hx-a03, <b>see</b> ticket 12"
+    data = replace(data, notes=[ExportedNote(incident="f1", author="Ada", created=1_772_000_000.0, text=text)])
+    section = to_html(data).split('<section id="finding-f2"')[0]
+    assert "cordoned hx-a03, &lt;b&gt;see" in section and "Ada" in section and "2026-02-25" in section
+    assert json.loads(to_json(data))["notes"] == [
+        {"incident": "f1", "author": "Ada", "created": 1_772_000_000.0, "text": text}
+    ]
+    assert "**Notes**" in to_markdown(data) and "Ada, 2026-02-25 06:13 UTC: cordoned hx-a03" in to_markdown(data)
+    for redacted in (to_html(data, redact=True), to_json(data, redact=True), to_markdown(data, redact=True)):
+        assert "ticket 12" in redacted and "Ada" not in redacted and "hx-a03" not in redacted
 
 
 def test_both_themes_are_in_the_document() -> None:

@@ -17,7 +17,7 @@ def draw(steps: list[dict[str, Any]], culprits: list[int], *, sure: bool = True)
         sure=sure,
         hosts={1: "host-1"},
         rank_href=lambda rank: f"/rank/{rank}",
-        op_href=lambda comm, seq: f"/op/{comm}/{seq}",
+        op_href=lambda step: None if step["seq"] is None else f"/op/{step['comm']}/{step['seq']}",
     )
 
 

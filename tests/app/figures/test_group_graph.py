@@ -37,7 +37,7 @@ def draw(chain: list[dict[str, Any]], culprits: list[int], *, sure: bool = True)
         sure=sure,
         hosts={13: "hx-a04"},
         rank_href=lambda rank: f"/rank/{rank}",
-        op_href=lambda comm, seq: f"/op/{comm}/{seq}",
+        op_href=lambda step: None if step["seq"] is None else f"/op/{step['comm']}/{step['seq']}",
         record_href=lambda link: f"/files/{link['waiter']}",
     )
 

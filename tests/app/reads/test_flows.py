@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mycroft.app.open_stores import OpenStores
+from mycroft.app.pages.links import TraceLinks
+from mycroft.app.pages.verdict_band import Context
 from mycroft.app.queries import TraceReader
 from mycroft.app.reads import flows
 from tests.app import flow_trace
@@ -159,7 +162,14 @@ def test_the_number_of_a_pair_leads_to_the_number_of_its_rank(tmp_path: Path) ->
     write_rows(path, made)
     reader = TraceReader(trace="t", title="t", generation=1, path=path, stores=OpenStores())
     assert flows.number_of_pair(reader, "dp-0a", 20, "recv", [3]) == 55
+    assert flows.number_of_pair(reader, "dp-0a", 20, "send", [2, 3]) == 41
     assert flows.number_of_pair(reader, "dp-0a", 21, "recv", [3]) is None
+    assert flows.number_in_addresses(reader, "dp-0a", 20, "all_reduce", [3]) == 20
+    links = Context(links=TraceLinks("t"), number_of=partial(flows.number_in_addresses, reader))
+    named = {"comm": "dp-0a", "seq": 20, "op": "recv"}
+    assert links.op(named, [3]) == "/t/t/op/dp-0a/55"
+    assert links.op({**named, "op": "all_reduce"}, [3]) == "/t/t/op/dp-0a/20"
+    assert links.op({**named, "seq": None}, [3]) is None
     for seq in (41, 55):
         flow = flow_of(reader, seq)
         assert flow["shape"] == "pairs"
