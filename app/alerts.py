@@ -1,19 +1,21 @@
 """Alerts: who is told of an incident, in which form, once.
 
 Targets come from a TOML file. An alert is noted before it is sent, so that it is sent once however often the watch
-starts; a target that does not answer is tried again for an hour.
+starts; a target that does not answer is tried again for an hour, also by the next watch.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
 import json
 import logging
-import queue
+import re
 import threading
 import time
 import tomllib
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +25,7 @@ from urllib.parse import quote, urlsplit
 import urllib3
 
 from mycroft.app.config import ConfigError
-from mycroft.app.live.state import Incident, LiveState
+from mycroft.app.live.state import Incident, LiveError, LiveState
 
 LOG: Final = logging.getLogger("mycroft.alerts")
 Kind = Literal["webhook", "slack", "pagerduty", "deadman"]
@@ -33,6 +35,11 @@ TIMEOUT: Final = urllib3.Timeout(connect=3.0, read=10.0)
 GIVE_UP_S: Final = 3600.0
 RETRY_S: Final = 5.0
 RETRY_MOST_S: Final = 120.0
+STOP_S: Final = 15.0
+MOST_WAITING: Final = 1000
+_SLACK_MOST: Final = 2900
+# Answers that are about the message, not about the target: it would be refused again.
+_NOT_THIS_ONE: Final = frozenset({400, 413, 415, 422})
 DEADMAN_S: Final = 60.0
 _SEVERITY: Final = {"hang": "critical", "crash": "critical", "slow": "warning", "cannot_tell": "warning"}
 
@@ -119,6 +126,8 @@ def _webhook(_target: Target, event: str, incident: Incident, title: str, link: 
     finding = incident.finding
     return {
         "schema": "mycroft.alert/1",
+        # The same when it is sent again because no answer came: receivers tell repeated ones by it.
+        "id": f"{incident.incident}/{event}-{incident.revisions}",
         "event": event,
         "incident": incident.incident,
         "revision": incident.revisions,
@@ -151,9 +160,12 @@ def _slack(_target: Target, event: str, incident: Incident, title: str, link: st
         f"*{head}*",
         f"{_escape(title)} · {incident.status} · {_escape(incident.category)} · {incident.confidence} confidence",
         *(f"• {_escape(line)}" for line in chain_of(incident.finding, most=4)),
-        f"<{link}|Open the diagnosis>",
     ]
-    return {"text": head, "blocks": [{"type": "section", "text": {"type": "mrkdwn", "text": "\n".join(lines)[:2900]}}]}
+    way = f"\n<{link}|Open the diagnosis>"
+    # The link is what they need most; a character that was written as several is left out whole.
+    said = re.sub(r"&[a-z]*$", "", "\n".join(lines)[: _SLACK_MOST - len(way)])
+    text = {"type": "mrkdwn", "text": said + way}
+    return {"text": head[:_SLACK_MOST], "blocks": [{"type": "section", "text": text}]}
 
 
 def _pagerduty(target: Target, event: str, incident: Incident, title: str, link: str) -> dict[str, Any]:
@@ -185,8 +197,24 @@ def _pagerduty(target: Target, event: str, incident: Incident, title: str, link:
 
 def signature(secret: str, data: bytes, at: int) -> str:
     """Return the value of `X-Mycroft-Signature`: the time and an HMAC-SHA256 over `<time>.<body>`."""
-    mac = hmac.new(secret.encode(), f"{at}.".encode() + data, hashlib.sha256).hexdigest()
-    return f"t={at},v1={mac}"
+    return f"t={at},v1={_mac(secret, data, at)}"
+
+
+def is_signed(secret: str, data: bytes, header: str, *, now: float, within_s: float = 300.0) -> bool:
+    """Say whether a body was signed with the secret, not long ago: what a receiver of webhooks has to ask.
+
+    The time is part of what is signed, so that an old message cannot be sent again as a new one; within `within_s` the
+    `id` of the body tells a repeated one.
+    """
+    first, _, second = header.partition(",")
+    at, mac = first.removeprefix("t="), second.removeprefix("v1=")
+    if not at.isascii() or not at.isdigit() or len(at) > 12 or abs(now - int(at)) > within_s:
+        return False
+    return hmac.compare_digest(_mac(secret, data, int(at)).encode(), mac.encode())
+
+
+def _mac(secret: str, data: bytes, at: int) -> str:
+    return hmac.new(secret.encode(), f"{at}.".encode() + data, hashlib.sha256).hexdigest()
 
 
 # ---- sending ----------------------------------------------------------------------------
@@ -195,15 +223,109 @@ def signature(secret: str, data: bytes, at: int) -> str:
 @dataclass(slots=True)
 class _Message:
     alert: str
-    target: Target
     data: bytes
     first: float
-    due: float
     tries: int = 0
 
 
+class Lane:
+    """The messages of one target, sent in their order by a thread of its own: a target that hangs holds up no other.
+
+    In order, because a trigger that comes after its resolve would page somebody about what is over.
+    """
+
+    def __init__(self, target: Target, state: LiveState, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.target = target
+        self._state = state
+        self._clock = clock
+        self._pool = urllib3.PoolManager(timeout=TIMEOUT, retries=False)
+        self._messages: deque[_Message] = deque()
+        self._due = 0.0
+        self._ending = False
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=self._run, name=f"alerts-{target.name}"[:15], daemon=True)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    def put(self, alert: str, data: bytes) -> None:
+        """Have a message sent; `alert` is its name among those that are noted, empty: it is not."""
+        with self._changed:
+            if not alert and self._messages:
+                return  # a sign of life that waits is as good as another
+            if len(self._messages) < MOST_WAITING:
+                self._messages.append(_Message(alert, data, self._clock()))
+                self._changed.notify()
+                return
+        LOG.warning("too many alerts wait for %s", self.target.name)
+        self._state.alert_tried(alert, error="too many alerts wait")
+
+    @property
+    def waiting(self) -> int:
+        """How many messages have not been taken."""
+        return len(self._messages)
+
+    def turn(self) -> bool:
+        """Try the oldest message if it is due; True: it is off the lane, taken or given up."""
+        with self._changed:
+            if not self._messages or self._clock() < self._due:
+                return False
+            message = self._messages[0]
+        error, given_up = self._send(message.data)
+        message.tries += 1
+        if message.alert:
+            self._state.alert_tried(message.alert, error=error)
+        if error:
+            LOG.warning("alert to %s: %s", self.target.name, error)
+            given_up = given_up or not message.alert or self._clock() - message.first > GIVE_UP_S
+            if not given_up:
+                self._due = self._clock() + min(RETRY_MOST_S, RETRY_S * 2 ** min(message.tries - 1, 5))
+                return False
+        with self._changed:
+            self._messages.popleft()
+            self._due = 0.0
+        return True
+
+    def _send(self, data: bytes) -> tuple[str, bool]:
+        """Return what went wrong (empty: it was taken), and whether another try would be of no use."""
+        headers = {"Content-Type": "application/json", "User-Agent": "mycroft"}
+        if self.target.secret:
+            headers["X-Mycroft-Signature"] = signature(self.target.secret, data, int(time.time()))
+        try:
+            answer = self._pool.request("POST", self.target.url, body=data, headers=headers, redirect=False)
+        except (urllib3.exceptions.HTTPError, OSError) as error:
+            return " ".join(str(error).split())[:300] or type(error).__name__, False
+        if 200 <= answer.status < 300:
+            return "", False
+        return f"answered {answer.status}", answer.status in _NOT_THIS_ONE
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._ending and (not self._messages or self._clock() < self._due):
+                    self._changed.wait(max(0.01, self._due - self._clock()) if self._messages else None)
+                if self._ending and (not self._messages or self._due):
+                    return
+            try:
+                self.turn()
+            except Exception:
+                LOG.exception("an alert to %s failed", self.target.name)
+                with self._changed:
+                    self._due = self._clock() + RETRY_S
+
+    def stop(self, *, until: float) -> None:
+        """Send what waits, once, and end; wait for that until a time of the clock at most."""
+        with self._changed:
+            self._ending = True
+            self._changed.notify()
+        if self._thread.is_alive():
+            self._thread.join(max(0.0, until - self._clock()))
+        self._pool.clear()
+
+
 class Alerter:
-    """Sends alerts from a thread of its own; a target that hangs holds up nothing but itself and those after it."""
+    """Tells every target of the changes of incidents, each once."""
 
     def __init__(
         self,
@@ -213,41 +335,49 @@ class Alerter:
         url: str,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._targets = tuple(target for target in targets if target.kind != "deadman")
-        self._deadmen = tuple(target for target in targets if target.kind == "deadman")
         self._state = state
         self._url = url
         self._clock = clock
-        self._pool = urllib3.PoolManager(timeout=TIMEOUT, retries=False)
-        self._queue: queue.Queue[_Message | None] = queue.Queue(maxsize=1000)
-        self._waiting: list[_Message] = []
+        self.lanes = {target.name: Lane(target, state, clock=clock) for target in targets}
         self._pinged = -DEADMAN_S
-        self._thread = threading.Thread(target=self._run, name="alerts", daemon=True)
 
     def start(self) -> None:
-        """Begin to send."""
-        self._thread.start()
+        """Begin to send; first what an earlier watch could not."""
+        self.resume()
+        for lane in self.lanes.values():
+            lane.start()
+
+    def resume(self) -> None:
+        """Take up the alerts that were noted and not taken, unless they are too old or their target is gone."""
+        since = time.time() - GIVE_UP_S
+        for row in self._state.alerts(unsent=True):
+            lane = self.lanes.get(row["target"])
+            if lane is None or row["at"] < since:
+                continue
+            with contextlib.suppress(LiveError):
+                incident = self._state.incident(row["incident"])
+                title = self._state.job(incident.job).title
+                self._put(lane, row["alert"], row["event"].partition("-")[0], incident, title)
 
     def told(self, event: str, incident: Incident, title: str) -> None:
         """Tell every target of a change, unless it was told already or would not want to know."""
         words = ("low", "medium", "high")
-        for target in self._targets:
+        for target, lane in ((lane.target, lane) for lane in self.lanes.values()):
+            if target.kind == "deadman":
+                continue
             unsure = words.index(incident.confidence) < words.index(target.least)
-            if unsure and incident.status != "cannot_tell":
+            if unsure and incident.status != "cannot_tell" and event != "closed":
                 continue
             if event == "closed" and not self._was_told(incident, target):
                 continue
             # A revision is a new event; what is said twice of one revision is the same.
             name = f"{event}-{incident.revisions}" if event == "revised" else event
             alert = self._state.plan_alert(incident.incident, target.name, name)
-            if alert is None:
-                continue
-            data = body(target, event, incident, title=title, link=incident_link(self._url, incident))
-            now = self._clock()
-            try:
-                self._queue.put_nowait(_Message(alert, target, data, now, now))
-            except queue.Full:
-                self._state.alert_tried(alert, error="too many alerts wait")
+            if alert is not None:
+                self._put(lane, alert, event, incident, title)
+
+    def _put(self, lane: Lane, alert: str, event: str, incident: Incident, title: str) -> None:
+        lane.put(alert, body(lane.target, event, incident, title=title, link=incident_link(self._url, incident)))
 
     def _was_told(self, incident: Incident, target: Target) -> bool:
         return any(row["target"] == target.name for row in self._state.alerts(incident=incident.incident))
@@ -255,66 +385,15 @@ class Alerter:
     def beat(self) -> None:
         """Say to dead-man targets that the watch is alive; called by each tick. Silence is what they alarm about."""
         now = self._clock()
-        if not self._deadmen or now - self._pinged < DEADMAN_S:
+        if now - self._pinged < DEADMAN_S:
             return
         self._pinged = now
-        for target in self._deadmen:
-            data = json.dumps({"schema": "mycroft.alive/1", "at": time.time()}).encode()
-            message = _Message("", target, data, now, now)
-            try:
-                self._queue.put_nowait(message)
-            except queue.Full:
-                LOG.warning("too many alerts wait; the dead-man target is not told")
-
-    def send(self, message: _Message) -> str:
-        """Send one message and return what went wrong; empty: it was taken."""
-        target = message.target
-        headers = {"Content-Type": "application/json", "User-Agent": "mycroft"}
-        if target.secret:
-            headers["X-Mycroft-Signature"] = signature(target.secret, message.data, int(time.time()))
-        try:
-            answer = self._pool.request("POST", target.url, body=message.data, headers=headers, redirect=False)
-        except (urllib3.exceptions.HTTPError, OSError) as error:
-            return " ".join(str(error).split())[:300] or type(error).__name__
-        return "" if 200 <= answer.status < 300 else f"answered {answer.status}"
-
-    def deliver(self, message: _Message) -> None:
-        """Try once; what is not taken waits for its next turn, until it is too old."""
-        error = self.send(message)
-        message.tries += 1
-        if message.alert:
-            self._state.alert_tried(message.alert, error=error)
-        if not error:
-            return
-        age = self._clock() - message.first
-        LOG.warning("alert to %s: %s", message.target.name, error)
-        if not message.alert or age > GIVE_UP_S:
-            return
-        message.due = self._clock() + min(RETRY_MOST_S, RETRY_S * 2 ** min(message.tries - 1, 5))
-        self._waiting.append(message)
-
-    def _run(self) -> None:
-        while True:
-            due = [message for message in self._waiting if message.due <= self._clock()]
-            for message in due:
-                self._waiting.remove(message)
-                self._guarded(message)
-            try:
-                message = self._queue.get(timeout=0.5)
-            except queue.Empty:
-                continue
-            if message is None:
-                return
-            self._guarded(message)
-
-    def _guarded(self, message: _Message) -> None:
-        try:
-            self.deliver(message)
-        except Exception:
-            LOG.exception("an alert failed")
+        for lane in self.lanes.values():
+            if lane.target.kind == "deadman":
+                lane.put("", json.dumps({"schema": "mycroft.alive/1", "at": time.time()}).encode())
 
     def stop(self) -> None:
-        """Send what is queued, and end."""
-        self._queue.put(None)
-        self._thread.join(15.0)
-        self._pool.clear()
+        """Send what is queued, once, and end."""
+        until = self._clock() + STOP_S
+        for lane in self.lanes.values():
+            lane.stop(until=until)
