@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from mycroft.app.config import GIB, AppConfig, ConfigError
@@ -25,6 +25,7 @@ class LiveConfig:
     token_file: str | None = None
     store_bytes: int = 20 * GIB
     segment_s: float = 10.0
+    keep_s: dict[str, float] = field(default_factory=lambda: dict[str, float]())
     alerts_file: str | None = None
     url: str = ""
     otlp: str = ""

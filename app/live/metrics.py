@@ -65,6 +65,9 @@ def of_collector(collector: Collector) -> list[Metric]:
             (({"reason": "disk"}, counts.refused_full), ({"reason": "busy"}, counts.refused_busy)),
         ),
         one("mycroft_commits_total", "counter", "Writes to the log that were waited for.", counts.commits),
+        one(
+            "mycroft_log_waiting_bytes", "gauge", "Bytes of the log that are not segments yet.", collector.waiting_bytes
+        ),
         one("mycroft_segments", "gauge", "Segments that the manifest lists.", len(manifest.segments)),
         one("mycroft_segment_bytes", "gauge", "Bytes of these segments.", manifest.size_bytes),
         one("mycroft_rows_dropped_total", "counter", "Rows that retention removed.", sum(manifest.dropped.values())),

@@ -36,6 +36,21 @@ def incident_folder(data_dir: Path, incident: str) -> Path:
     return data_dir / "live" / "incidents" / safe_name(incident)
 
 
+def bearer_of(header: str) -> str | None:
+    """Return the token of an Authorization header; None: there is none."""
+    scheme, _, token = header.partition(" ")
+    return token.strip() if scheme.lower() == "bearer" and token else None
+
+
+def refusal_of(error: Exception) -> tuple[str, int, int | None]:
+    """Return what an agent is told of a batch that was not taken: words, status, and after how long to come again."""
+    if isinstance(error, BusyError):
+        return str(error), 429, 1
+    if isinstance(error, FullError):
+        return str(error), 507, 5
+    return str(error), 400, None
+
+
 class _Waiting:
     """The hosts that are to be asked for evidence, looked up at most twice a second for all agents together."""
 
@@ -62,13 +77,10 @@ def create_receiver(collector: Collector, state: LiveState, *, tokens: tuple[Age
     server.config["MAX_CONTENT_LENGTH"] = MOST_FILE_BYTES
     waiting = _Waiting(state)
 
-    def bearer() -> str | None:
-        scheme, _, token = flask.request.headers.get("Authorization", "").partition(" ")
-        return token.strip() if scheme.lower() == "bearer" and token else None
-
     def admit(host: str) -> None:
-        if not allowed(tokens, bearer(), host):
-            flask.abort(401 if bearer() is None else 403, "this token may not speak for this host; see always-on.md")
+        token = bearer_of(flask.request.headers.get("Authorization", ""))
+        if not allowed(tokens, token, host):
+            flask.abort(401 if token is None else 403, "this token may not speak for this host; see always-on.md")
 
     @server.errorhandler(HTTPException)
     def _http(error: HTTPException) -> Any:  # pyright: ignore[reportUnusedFunction]
@@ -95,12 +107,9 @@ def create_receiver(collector: Collector, state: LiveState, *, tokens: tuple[Age
             key = key_of(wire)
             admit(key.host)
             collector.take(wire)
-        except BatchError as error:
-            return _say(str(error), 400)
-        except BusyError as error:
-            return _say(str(error), 429, retry_s=1)
-        except FullError as error:
-            return _say(str(error), 507, retry_s=5)
+        except (BatchError, BusyError, FullError) as error:
+            text, status, retry_s = refusal_of(error)
+            return _say(text, status, retry_s=retry_s)
         if key.host in waiting:
             requests = state.hand_requests(key.host)
             waiting.forget()

@@ -1,53 +1,94 @@
-"""The collector as a process: gunicorn with one worker, which alone holds the store, and threads for the agents."""
+"""The collector as a process: gunicorn with one worker, which alone holds the store, and one event loop for agents.
+
+A second process, its helper, makes segments.
+"""
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
+import sys
+import time
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from mycroft.app.live.config import LiveConfig
 from mycroft.app.state import State
 
-THREADS: Final = 32
+if TYPE_CHECKING:
+    from mycroft.app.live.door import Door
+    from mycroft.app.live.state import LiveState
+    from mycroft.loaders.collector import Collector
+    from mycroft.loaders.collector.retention import Pin
+
 CONNECTIONS: Final = 8192
+# How long a thread that holds the interpreter keeps it from the others, seconds. Between one word of the disk and the
+# next the committing thread asks for it several times; with Python's own 5 ms that alone would make agents wait.
+SWITCH_S: Final = 0.0005
+GARBAGE: Final = 20_000
+PIN_BEFORE_S: Final = 600.0
+MOST_PINS: Final = 1000
 
 
-def make_receiver(config: LiveConfig) -> Any:
+def make_receiver(config: LiveConfig) -> tuple[Door, Collector]:
     """Open the store and return the collector's application, at work."""
+    from mycroft.app.live.door import Door
     from mycroft.app.live.receiver import create_receiver
     from mycroft.app.live.state import LiveState
     from mycroft.loaders.collector import Collector, CollectorSettings
+    from mycroft.loaders.collector.retention import KEEP_S
 
     tokens = config.tokens()
+    state = LiveState(State(config.data_dir))
     collector = Collector(
-        CollectorSettings(folder=config.store_dir, most_bytes=config.store_bytes, segment_s=config.segment_s)
+        CollectorSettings(
+            folder=config.store_dir,
+            most_bytes=config.store_bytes,
+            segment_s=config.segment_s,
+            keep_s={**KEEP_S, **config.keep_s},
+            helper=True,
+        ),
+        pins=lambda: pins_of(state),
     )
     collector.start()
-    server = create_receiver(collector, LiveState(State(config.data_dir)), tokens=tokens)
-    server.extensions["mycroft_collector"] = collector
-    return server
+    server = create_receiver(collector, state, tokens=tokens)
+    return Door(server, collector, state, tokens=tokens), collector
+
+
+def pins_of(state: LiveState) -> list[Pin]:
+    """Return the times that known incidents rest on: from some minutes before each until it was over."""
+    from mycroft.loaders.collector.retention import Pin
+
+    now = time.time()
+    return [
+        Pin(
+            name=incident.incident,
+            since_ns=int((incident.opened - PIN_BEFORE_S) * 1e9),
+            until_ns=int((incident.closed or now) * 1e9),
+        )
+        for incident in state.incidents(limit=MOST_PINS)
+    ]
 
 
 def serve_collector(config: LiveConfig, *, listen_fd: int) -> None:
     """Serve on a listening socket until SIGTERM; ends the process."""
     from gunicorn.app.base import BaseApplication
 
-    def leave(_arbiter: Any, worker: Any) -> None:
-        server = getattr(worker, "wsgi", None)
-        collector = getattr(server, "extensions", {}).get("mycroft_collector")
-        if collector is not None:
+    opened: list[Collector] = []
+
+    def leave(_arbiter: Any, _worker: Any) -> None:
+        for collector in opened:
             collector.close()
 
-    def log_levels(_arbiter: Any, _worker: Any) -> None:
+    def begin(_arbiter: Any, _worker: Any) -> None:
         logging.getLogger("mycroft").setLevel(logging.INFO)
+        sys.setswitchinterval(SWITCH_S)
 
     options: dict[str, Any] = {
         "bind": f"fd://{listen_fd}",
         "workers": 1,
-        "worker_class": "gthread",
-        "threads": THREADS,
+        "worker_class": "asgi",
         "worker_connections": CONNECTIONS,
         "timeout": 120,
         "graceful_timeout": 5,
@@ -56,7 +97,7 @@ def serve_collector(config: LiveConfig, *, listen_fd: int) -> None:
         "control_socket_disable": True,
         "worker_tmp_dir": "/dev/shm" if Path("/dev/shm").is_dir() else None,  # noqa: S108 - gunicorn's heartbeat
         "proc_name": "mycroft-collect",
-        "post_fork": log_levels,
+        "post_fork": begin,
         "worker_exit": leave,
     }
 
@@ -66,7 +107,12 @@ def serve_collector(config: LiveConfig, *, listen_fd: int) -> None:
                 self.cfg.set(name, value)  # pyright: ignore[reportOptionalMemberAccess]
 
         def load(self) -> Any:
-            return make_receiver(config)
+            door, collector = make_receiver(config)
+            opened.append(collector)
+            # What is there now stays; requests are short and leave little behind.
+            gc.freeze()
+            gc.set_threshold(GARBAGE, 20, 20)
+            return door
 
     # Told before a worker is there: a worker that cannot start would be started again and again.
     config.tokens()

@@ -7,6 +7,7 @@ from mycroft.loaders.collector.collector import (
     CollectorSettings,
     FullError,
     Taken,
+    Ticket,
 )
 from mycroft.loaders.collector.window import Process, Window, fresh_until, traces_of
 
@@ -18,6 +19,7 @@ __all__ = [
     "FullError",
     "Process",
     "Taken",
+    "Ticket",
     "Window",
     "fresh_until",
     "traces_of",

@@ -326,7 +326,9 @@ class Collector:
     def _segment_loop(self) -> None:
         while not self._stopping.wait(0.5):
             self._housekeep()
-        self._housekeep(final=True)
+        if not self.settings.helper:
+            # With a helper there may be much to do; what is in the log is safe, and the next start goes on with it.
+            self._housekeep(final=True)
 
     def _housekeep(self, *, final: bool = False) -> None:
         try:

@@ -9,13 +9,11 @@ written counts once the collector has published it, so that it may die at any mo
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -23,9 +21,6 @@ from mycroft.errors import MycroftError
 from mycroft.loaders.collector.log import log_path, read_log
 from mycroft.loaders.collector.manifest import Segment, read_manifest
 from mycroft.loaders.collector.segments import drain, put_together, read_segments, write_segment
-from mycroft.tracer.arrow import pa
-
-_NICER: Final = 5
 
 
 class MakerError(MycroftError):
@@ -109,12 +104,16 @@ class LocalMaker:
         """Nothing to end."""
 
 
-class _Order(msgspec.Struct, kw_only=True):
+class Order(msgspec.Struct, kw_only=True):
+    """What a helper is told: the number of a file of the log, or segments to be put together."""
+
     log: int | None = None
     segments: list[Segment] = []
 
 
-class _Reply(msgspec.Struct, kw_only=True):
+class Reply(msgspec.Struct, kw_only=True):
+    """What it made of it. `errno` is not 0 where the disk was the reason."""
+
     made: Made | None = None
     segment: Segment | None = None
     error: str = ""
@@ -136,7 +135,7 @@ class HelperMaker:
             OSError: if the disk does not give or take them.
             MakerError: if the helper died over it.
         """
-        reply = self._ask(_Order(log=number))
+        reply = self._ask(Order(log=number))
         assert reply.made is not None
         return reply.made
 
@@ -147,11 +146,11 @@ class HelperMaker:
             OSError: if the disk does not give or take them.
             MakerError: if the helper died over it, or one is damaged.
         """
-        reply = self._ask(_Order(segments=segments))
+        reply = self._ask(Order(segments=segments))
         assert reply.segment is not None
         return reply.segment
 
-    def _ask(self, order: _Order) -> _Reply:
+    def _ask(self, order: Order) -> Reply:
         with self._lock:
             process = self._process
             if process is None or process.poll() is not None:
@@ -166,7 +165,7 @@ class HelperMaker:
             if not line:
                 self._end()
                 raise MakerError(f"the process that makes segments ended with {process.returncode}; it is started anew")
-        reply = msgspec.json.decode(line, type=_Reply)
+        reply = msgspec.json.decode(line, type=Reply)
         if reply.errno:
             raise OSError(reply.errno, reply.error)
         if reply.error:
@@ -175,7 +174,7 @@ class HelperMaker:
 
     def _start(self) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            [sys.executable, "-m", "mycroft.loaders.collector.maker", str(self._root)],
+            [sys.executable, "-m", "mycroft.loaders.collector.helper", str(self._root)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -199,33 +198,3 @@ class HelperMaker:
         """End the helper; it ends by itself where its input ends."""
         with self._lock:
             self._end()
-
-
-def serve(root: Path) -> None:
-    """Do what is asked on standard input until it ends: what a helper is."""
-    with contextlib.suppress(OSError):
-        os.nice(_NICER)  # acknowledging comes first
-    # Signals to the whole service are for the collector, which still needs us for the last file of the log.
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    maker = LocalMaker(root)
-    # Nothing but replies may be written to what the collector reads.
-    replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)
-    for line in sys.stdin.buffer:
-        order = msgspec.json.decode(line, type=_Order)
-        try:
-            if order.log is not None:
-                reply = _Reply(made=maker.of_log(order.log))
-            else:
-                reply = _Reply(segment=maker.of_segments(order.segments))
-        except OSError as error:
-            reply = _Reply(error=error.strerror or str(error), errno=error.errno or 5)
-        except (MycroftError, pa.ArrowException) as error:
-            reply = _Reply(error=(str(error).splitlines() or [type(error).__name__])[0])
-        replies.write(msgspec.json.encode(reply) + b"\n")
-        replies.flush()
-
-
-if __name__ == "__main__":
-    serve(Path(sys.argv[1]))

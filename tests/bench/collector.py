@@ -2,8 +2,6 @@
 
 `python -m tests.bench.collector kill [--times 20]` prints one line a kill and a sum; exit status 1 if anything that was
 acknowledged is missing or anything is there twice.
-`python -m tests.bench.collector load [--hosts 1250] [--seconds 60]` replays hosts at 28 KB/s each: sustained rate,
-acknowledgement times, CPU and memory.
 """
 
 from __future__ import annotations
@@ -12,7 +10,6 @@ import argparse
 import os
 import random
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -27,6 +24,7 @@ from mycroft.loaders.collector.log import log_numbers, log_path, read_log
 from mycroft.loaders.collector.manifest import read_manifest
 from mycroft.tracer.agent.batch import key_of
 from mycroft.tracer.agent.sender import Collector as Client
+from mycroft.tracer.trace import TABLES
 from tests.tracer.agent.batches import a_batch, numbered
 
 
@@ -75,7 +73,7 @@ def stored(data: Path) -> tuple[Counter[tuple[str, int]], int]:
                 seqs[f"{key.host}/{key.boot}", key.seq] += 1
     rows: Counter[tuple[str, str, int]] = Counter()
     for segment in manifest.segments:
-        if segment.table in ("rings", "gaps"):
+        if segment.table not in TABLES:
             continue
         table = pq.read_table(root / segment.path, columns=["process", "position"], partitioning=None)
         for process, position in zip(*(table.column(name).to_pylist() for name in table.schema.names), strict=True):
@@ -99,7 +97,7 @@ def whole_batches(data: Path, rows: int) -> set[tuple[str, int]]:
             keys = [key_of(body) for body, _ in read_log(log_path(root / "log", number))]
             in_log |= {(f"{key.host}/{key.boot}", key.seq) for key in keys}
     for segment in manifest.segments:
-        if segment.table not in ("rings", "gaps"):
+        if segment.table in TABLES:
             table = pq.read_table(root / segment.path, columns=["process", "position"], partitioning=None)
             for process, position in zip(*(table.column(name).to_pylist() for name in table.schema.names), strict=True):
                 counts[f"{process.rpartition('-')[2]}/boot", position // 1_000_000] += 1
@@ -180,83 +178,14 @@ def kill(times: int, seed: int, hosts: int = 6) -> int:
     return 1 if lost_in_all or twice_in_all or lost or twice or not load.acknowledged else 0
 
 
-def used_by(session: int) -> tuple[float, int]:
-    """CPU seconds and resident bytes of all processes of a session."""
-    ticks = os.sysconf("SC_CLK_TCK")
-    page = os.sysconf("SC_PAGE_SIZE")
-    cpu = memory = 0
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        try:
-            fields = (entry / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if int(fields[3]) == session:
-            cpu += int(fields[11]) + int(fields[12])
-            memory += int(fields[21]) * page
-    return cpu / ticks, memory
-
-
-def load(hosts: int, seconds: float, clients: int = 64) -> int:
-    with tempfile.TemporaryDirectory(prefix="mycroft-bench-") as scratch:
-        data = Path(scratch) / "data"
-        batch = a_batch(Path(scratch) / "rings", ops=400)
-        size = len(numbered(batch, 1))
-        running = Running(data)
-        took: list[float] = []
-        lock = threading.Lock()
-        refused: Counter[int] = Counter()
-        begin = time.monotonic()
-
-        def post(mine: list[str]) -> None:
-            client = Client(running.url)
-            turn = 0
-            while time.monotonic() - begin < seconds:
-                turn += 1
-                for host in mine:
-                    wire = numbered(batch, turn, host=host, made_ns=time.time_ns())
-                    at = time.monotonic()
-                    answer = client.post("/api/v1/batch", wire)
-                    with lock:
-                        took.append(time.monotonic() - at)
-                        if not answer.taken:
-                            refused[answer.status] += 1
-                due = begin + turn
-                time.sleep(max(0.0, due - time.monotonic()))
-            client.close()
-
-        names = [f"host{i}" for i in range(hosts)]
-        threads = [threading.Thread(target=post, args=(names[i::clients],)) for i in range(min(clients, hosts))]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        wall = time.monotonic() - begin
-        cpu_s, memory = used_by(running.process.pid)
-        running.stop()
-        took.sort()
-        print(f"{hosts} hosts, batches of {size} bytes, {wall:.0f} s: {len(took) / wall:.0f} batches/s,")
-        print(f"{len(took) * size / wall / 1e6:.1f} MB/s, not taken: {dict(refused)}")
-        print(
-            f"acknowledged after: median {statistics.median(took) * 1e3:.0f} ms, "
-            f"p99 {took[int(len(took) * 0.99)] * 1e3:.0f} ms; collector {cpu_s:.1f} CPU-s, "
-            f"{memory >> 20} MiB"
-        )
-    return 0
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     one = verbs.add_parser("kill")
     one.add_argument("--times", type=int, default=20)
     one.add_argument("--seed", type=int, default=1)
-    two = verbs.add_parser("load")
-    two.add_argument("--hosts", type=int, default=1250)
-    two.add_argument("--seconds", type=float, default=60.0)
     given = parser.parse_args()
-    return kill(given.times, given.seed) if given.verb == "kill" else load(given.hosts, given.seconds)
+    return kill(given.times, given.seed)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import struct
+import threading
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -213,6 +214,17 @@ def sealed(key: bytes, size: int, packed: bytes) -> bytes:
     return b"".join((MAGIC, _U32.pack(zlib.crc32(rest)), rest))
 
 
+_OF_THREAD: Final = threading.local()
+
+
+def _unpacker() -> zstandard.ZstdDecompressor:
+    """Return this thread's: one must not be used by two, and making one costs more than to unpack a batch."""
+    found = getattr(_OF_THREAD, "unpacker", None)
+    if found is None:
+        found = _OF_THREAD.unpacker = zstandard.ZstdDecompressor()
+    return found
+
+
 def decode(wire: bytes) -> Batch:
     """Return a batch; every row names a ring of the header, every column has its type.
 
@@ -222,7 +234,7 @@ def decode(wire: bytes) -> Batch:
     key, packed = _split(wire)
     try:
         # Bounded by the size of the frame, which `_split` has checked.
-        content = zstandard.ZstdDecompressor().decompress(packed)
+        content = _unpacker().decompress(packed)
     except zstandard.ZstdError as error:
         raise BatchError(f"a batch of {key.host} that cannot be unpacked: {error}") from error
     size = _U32.unpack_from(content)[0] if len(content) >= 4 else -1

@@ -18,6 +18,7 @@ from mycroft.loaders.collector import Window
 from mycroft.loaders.collector.manifest import read_manifest
 from mycroft.tracer.agent import Agent, AgentError, AgentSettings
 from mycroft.tracer.agent.sender import Request
+from mycroft.tracer.trace import TABLES
 from tests.app.live.receiving import Receiving, receiving
 from tests.bench import collector as bench
 from tests.tracer.agent.batches import a_batch, numbered, recorder, write_ops
@@ -53,7 +54,7 @@ def stored_rows(server: Receiving) -> list[tuple[str, int]]:
     server.collector.flush()
     found = []
     for segment in read_manifest(server.collector.manifest_folder).segments:
-        if segment.table not in ("rings", "gaps"):
+        if segment.table in TABLES:
             table = pq.read_table(server.collector.root / segment.path, partitioning=None)
             found += [(segment.table, position) for position in table.column("position").to_pylist()]
     return found
