@@ -24,7 +24,7 @@ from mycroft.analysis.machine import read_machine
 from mycroft.analysis.machine_rules import symptom_time
 from mycroft.analysis.matching import match
 from mycroft.analysis.mismatch import find_mismatches
-from mycroft.analysis.several_jobs import others_in, together
+from mycroft.analysis.several_jobs import apart, others_in, parts_in, together
 from mycroft.analysis.stacks import places
 from mycroft.analysis.stall_places import with_reason
 from mycroft.analysis.undecided import decided, wanted
@@ -44,7 +44,10 @@ def diagnose(store: Frames, *, limits: Thresholds = DEFAULTS, at: int | None = N
         return _at(store, limits, at)
     others = others_in(store)
     verdict = _diagnose(store, limits)
-    return together(verdict, store, [(_diagnose(job, limits), job) for job in others]) if others else verdict
+    if others:
+        return together(verdict, store, [(_diagnose(job, limits), job) for job in others])
+    parts = parts_in(store)
+    return apart(verdict, [(_diagnose(part, limits), part) for part in parts]) if parts else verdict
 
 
 def _diagnose(store: Frames, limits: Thresholds) -> Verdict:

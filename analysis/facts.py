@@ -15,7 +15,8 @@ from typing import Any, Final, Protocol
 import polars as pl
 
 # The tracer and a Flight Recorder of one run count operations from different numbers: where both are there, the order
-# of calls is read from the Flight Recorder and the flows tell of the rest.
+# of calls is read from the Flight Recorder and the flows tell of the rest. The tracer knows bytes, not elements: where
+# members of one operation differ in one, they do in the other.
 OPS: Final = """
 SELECT
     rank,
@@ -33,7 +34,8 @@ SELECT
     peer,
     CAST(pair_seq AS BIGINT) AS pair,
     coalesce(coalesced, FALSE) AS coalesced,
-    CAST(in_numel AS BIGINT) AS in_numel,
+    CAST(coalesce(in_numel, CASE WHEN file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring') THEN bytes END)
+        AS BIGINT) AS in_numel,
     CAST(out_numel AS BIGINT) AS out_numel,
     hash(in_sizes, out_sizes) AS sizes,
     hash(dtype) AS dtype,
@@ -106,7 +108,7 @@ LIMIT 200000
 """
 CALL_SITES: Final = "SELECT stack_id, frames FROM stack_texts WHERE stack_id IN (SELECT unnest(?))"
 OP_ROWS: Final = """
-SELECT rank, op_name, in_sizes, out_sizes, dtype, out_dtype, stack_id, file_id, line
+SELECT rank, op_name, in_sizes, out_sizes, bytes, dtype, out_dtype, stack_id, file_id, line
 FROM coll_ops
 WHERE comm_id = ? AND op_seq = ? AND NOT coalesce(is_p2p, FALSE)
     AND (file_id NOT IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')

@@ -108,6 +108,8 @@ class Snapshot:
     pause_ns: int = 0
     """Longest pause of the whole job that it got over."""
     loss: float = 0.0
+    hosts: Mapping[int, int] = field(default_factory=dict[int, int])
+    """Rank -> host. Ranks of one host pass data on without the network, and leave no rows of that."""
     """Share of the heartbeats that are missing, as a measure of lost rows."""
 
     @cached_property
@@ -154,7 +156,30 @@ class Snapshot:
     @cached_property
     def started(self) -> Mapping[tuple[int, OpKey], bool | None]:
         """(rank, operation) that the rank is inside of -> whether its kernel has started; None: not seen."""
-        return {(o.rank, o.key): o.started for ops in reversed(self.open.values()) for o in reversed(ops)}
+        return {(o.rank, o.key): o.started for ops in self.open.values() for o in reversed(ops)}
+
+    @cached_property
+    def _on_host(self) -> Mapping[tuple[int, int], tuple[int, ...]]:
+        found: dict[tuple[int, int], list[int]] = defaultdict(list)
+        for comm, ranks in self.members.items():
+            for rank in ranks:
+                if rank in self.hosts:
+                    found[comm, self.hosts[rank]].append(rank)
+        return {place: tuple(sorted(ranks)) for place, ranks in found.items()}
+
+    def beside(self, rank: int, op: OpKey) -> tuple[int, ...]:
+        """The other members of a collective on the host of a rank; none where its host is not known."""
+        if op.p2p or rank not in self.hosts:
+            return ()
+        return tuple(r for r in self._on_host.get((op.comm, self.hosts[rank]), ()) if r != rank)
+
+    @cached_property
+    def _with_parent(self) -> frozenset[tuple[int, int, int]]:
+        return frozenset((comm, channel, rank) for (comm, channel, rank, _), up in self.parents.items() if up)
+
+    def has_parent(self, comm: int, channel: int, rank: int) -> bool:
+        """Whether operations that ended show a parent of the rank in the tree: what it sent up may have ended too."""
+        return (comm, channel, rank) in self._with_parent
 
     def sends_of(self, op: OpKey, channel: int, rank: int) -> list[FlowKey]:
         """The flows that `rank` sends on in one channel of one operation."""

@@ -40,6 +40,10 @@ ORDER BY comm_id
 HOSTS: Final = "SELECT r.rank, h.name AS host, r.pid FROM ranks r LEFT JOIN hosts h USING (host_id) ORDER BY r.rank"
 # What keeps a rank from coming, and looks the same from the others.
 _NOT_COMING: Final = ("dataloader", "checkpoint", "exception", "code_divergence")
+# Ranks that did not mean the same; and what others look like that wait for them.
+_MEANT: Final = ("code_divergence", "size_mismatch")
+_WHY_ELSEWHERE: Final = ("absent", "process_died")
+_WAITS: Final = ("absent", "device_hang", "order_deadlock", "unknown")
 PATH_SHOWN: Final = 12
 
 
@@ -144,6 +148,14 @@ _KINDS: Final[dict[str, _Kind]] = {
         "nvidia-smi nvlink -s; dmesg -T | grep -i xid",
         stage="inside the host: all inside, nothing completes",
     ),
+    "gpus": _Kind(
+        "device_hang",
+        "gpu",
+        "gpu_ns",
+        "A GPU of one host stands still in {op}: {who}; {why}.",
+        "nvidia-smi -q; nvidia-smi nvlink -s; dmesg -T | grep -i xid",
+        stage="inside the host: data does not go from GPU to GPU",
+    ),
     "circle": _Kind(
         "order_deadlock",
         "code",
@@ -169,7 +181,7 @@ def flow_findings(store: Frames, limits: FlowLimits = FLOW_DEFAULTS, *, at: int 
 def collector_paused() -> Iterator[None]:
     """Keep the garbage collector from walking the nodes of a large job over and over while they are made.
 
-    They are freed by their counts afterwards. Threads may nest in any order: whoever finds it off leaves that to others.
+    They are freed by their counts afterwards. Threads may nest in any order: who finds it off leaves that to others.
     """
     enabled = gc.isenabled()
     gc.disable()
@@ -195,15 +207,22 @@ def with_flows(others: Sequence[Finding], flows: Sequence[Finding]) -> tuple[Fin
     """Put findings over flows before those of other sources, and drop what says the same with less.
 
     An absent or dead rank with its own evidence (a stack, an exit code) stays as the other sources tell it: they know
-    why. A stall that names only ranks which wait for something else is that stall, seen from further away.
+    why. A stall that names only ranks which wait for something else is that stall, seen from further away. Ranks that
+    did not mean the same operation are why: the flows show only how the others came to stand.
     """
+    meant = [f for f in others if f.category in _MEANT and f.root_cause.ranks and not f.root_cause.one_of]
+    if meant and all(f.status in ("hang", "crash") for f in flows):
+        comm = meant[0].collective.comm if meant[0].collective is not None else None
+        flows = tuple(f for f in flows if not _follows_from(f, set(meant[0].root_cause.ranks), comm))
+        flows = (meant[0], *flows)
     if not flows:
         return tuple(replace(f, id=f"f{n}") for n, f in enumerate(others, 1))
     better: list[Finding] = []
     kept: list[Finding] = []
     for flow in flows:
         same = [f for f in others if set(f.root_cause.ranks) == set(flow.root_cause.ranks)]
-        told = [f for f in same if f.category != "unknown" and flow.category in ("absent", "process_died")]
+        told = [f for f in same if flow.category in _WHY_ELSEWHERE and f.category not in (*_WAITS, "unknown")]
+        told = told or [f for f in same if flow.category == f.category and flow.category in _WHY_ELSEWHERE]
         better.append(told[0] if told else flow)
     involved = {r for f in flows for r in (*f.root_cause.ranks, *f.victims)}
     for other in others:
@@ -213,6 +232,18 @@ def with_flows(others: Sequence[Finding], flows: Sequence[Finding]) -> tuple[Fin
             continue
         kept.append(other)
     return tuple(replace(f, id=f"f{n}") for n, f in enumerate((*better, *kept), 1))
+
+
+def _follows_from(stall: Finding, odd: set[int], comm: str | None) -> bool:
+    """Whether a stall is what becomes of a job in which some ranks meant another operation or size in `comm`.
+
+    Whoever stands then waits, in the end, for them; or for data of that communicator that does not fit.
+    """
+    accused = set(stall.root_cause.ranks)
+    if stall.category in ("process_died", "process_stopped"):
+        return False
+    there = stall.collective is not None and stall.collective.comm == comm
+    return bool(odd & {*accused, *stall.victims}) and (there or stall.category in _WAITS)
 
 
 class _Teller:
@@ -280,6 +311,8 @@ class _Teller:
         if kind == "nvlink":
             ranks = self.snapshot.members.get(cause.nodes[0].key[0], ())
             return ranks, len(ranks) > 1
+        if kind == "gpus":
+            return cause.nodes[0].key, len(cause.nodes[0].key) > 1
         if kind in OF_RANKS and len(cause.nodes) > 1:
             return tuple(sorted({n.key[0] for n in cause.nodes})), False
         if kind == "circle":

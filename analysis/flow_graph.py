@@ -18,7 +18,7 @@ from mycroft.analysis.flow import SLICES_PER_CHUNK, FlowKey, Half, OpenOp, OpKey
 from mycroft.analysis.waitgraph import Edge, Node, strongly_connected
 
 # Kinds of sinks. `net` names a flow, `nvlink` a communicator, the others a rank.
-SINKS: Final = ("crash", "silent", "stopped", "app", "gpu", "proxy", "recv_proxy", "net", "flush", "nvlink")
+SINKS: Final = ("crash", "silent", "stopped", "app", "gpu", "proxy", "recv_proxy", "net", "flush", "nvlink", "gpus")
 
 
 def rank_node(rank: int) -> Node:
@@ -233,6 +233,9 @@ class FlowGraph:
             if (flow.src, flow.op) in self.snapshot.finished:
                 if recv is not None and recv.moved > recv.done:
                     return self._hold(flow, recv)
+                if recv is not None and recv.moved < recv.total:
+                    # Lost on the way, or the two do not mean the same size.
+                    return {self._net(flow): f"the sender has finished, {recv.moved} of {recv.total} received"}
                 return {Node("gpu", (flow.dst,)): "the sender has finished, the receiver has not"}
             return self._waits_for_rank(flow.src, flow.op, "sends nothing: it has not entered")
         if send.done >= send.total:  # f
@@ -254,6 +257,8 @@ class FlowGraph:
                 return {self._net(flow): f"{in_flight}; the receiver has posted {recv.posted}, received {recv.moved}"}
             return self._without_credit(flow, send, recv)
         if send.ready > send.moved:  # d
+            if recv is None and (flow.dst, flow.op) in self.snapshot.finished:
+                return {self._net(flow): f"the receiver has finished, {send.moved} of {send.total} handed over"}
             if recv is None:
                 return self._waits_for_rank(flow.dst, flow.op, "the receiver has not entered")
             if recv.posted > send.moved:
@@ -292,11 +297,54 @@ class FlowGraph:
             half = snapshot.recv.get(source)
             if half is not None and half.moved > half.ready:
                 return {Node("flush", (flow.src,)): f"received {half.moved}, flushed {half.ready}"}
+        if not snapshot.recvs_of(flow.op, flow.channel, flow.src) and self._needs_input(flow, send):
+            inside = self._inside_host(flow.src, flow.op, flow.channel, incoming=True)
+            if inside:
+                return inside
         full = [k for k in snapshot.sends_of(flow.op, flow.channel, flow.src) if k != flow and self._full(k)]
         if full:
             return {flow_node(k): "its other send is full" for k in full}
         why = f"the GPU has filled {send.ready} of {send.total} chunks, its input is there"
         return {Node("gpu", (flow.src,)): why}
+
+    def _needs_input(self, flow: FlowKey, send: Half) -> bool:
+        """Whether the next chunk to fill takes more than what the rank has itself."""
+        kind, algo, _ = self.snapshot.algo.get(flow.op, ("", "", ""))
+        if flow.op.p2p or kind == "all_to_all":
+            return False
+        return self._ring_need(flow, send) > 0 if algo == "RING" else True
+
+    def _inside_host(self, rank: int, op: OpKey, channel: int, *, incoming: bool) -> dict[Node, str]:
+        """What a rank gets from, or passes on to, the others of its host leaves no rows: their flows and calls tell.
+
+        Empty: it is alone there.
+        """
+        snapshot = self.snapshot
+        beside = [q for q in snapshot.beside(rank, op) if (q, op) not in snapshot.finished]
+        if not beside:
+            return {}
+        found: dict[Node, str] = {}
+        for q in beside:
+            if q in snapshot.silent or not snapshot.enqueued(q, op):
+                found[rank_node(q)] = "of its host, it has not entered"
+            elif self._started(q, op) is False:
+                found[op_node(q, op)] = "of its host, its kernel has not started"
+        if found:
+            return found
+        for q in beside:
+            flows = snapshot.recvs_of(op, channel, q) if incoming else snapshot.sends_of(op, channel, q)
+            for key in flows:
+                half = snapshot.recv.get(key) if incoming else snapshot.send.get(key)
+                if half is not None and half.done >= half.total:
+                    continue
+                # What has come was passed on: the host itself waits for more. Or it cannot pass on what it has.
+                if half is None or (half.moved == half.done if incoming else self._full(key)):
+                    found[flow_node(key)] = "the input of its host is missing" if incoming else "its host cannot send"
+                elif incoming and half.moved > half.ready:
+                    found[Node("flush", (q,))] = f"received {half.moved}, flushed {half.ready}"
+        way = "comes" if incoming else "goes on"
+        gpus = Node("gpus", tuple(sorted((rank, *beside))))
+        return found or {gpus: f"what {way} inside the host does not: it leaves no rows, any GPU there may stand"}
 
     def _full(self, flow: FlowKey) -> bool:
         half = self.snapshot.send.get(flow)
@@ -353,7 +401,14 @@ class FlowGraph:
         if up is None or from_child is None:
             half = self.snapshot.recv[source]
             return half.ready + 1 if half.moved == half.done < half.total else 0
-        is_root = not any(self._is_up(k) for k in self.snapshot.sends_of(flow.op, flow.channel, rank))
+        is_root = not self.snapshot.has_parent(flow.op.comm, flow.channel, rank) and not any(
+            self._is_up(k) for k in self.snapshot.sends_of(flow.op, flow.channel, rank)
+        )
+        if is_root and not up and from_child:
+            # Some kernels send down while they still reduce, others only when all has come up: whoever has consumed
+            # what came waits for more.
+            half = self.snapshot.recv[source]
+            return half.ready + 1 if half.moved == half.done else send.ready + 1
         needed = from_child if up or is_root else not from_child
         return send.ready + 1 if needed else 0
 
@@ -397,6 +452,8 @@ class FlowGraph:
             for source in self._missing_inputs(key, half):
                 if source != flow:
                     waiting[flow_node(source)] = "another input of it is missing"
+        if not sends and not waiting:
+            waiting = self._inside_host(rank, flow.op, flow.channel, incoming=False)
         why = f"{recv.ready} chunks are there, the GPU has consumed {recv.done}"
         return waiting or {Node("gpu", (rank,)): why}
 

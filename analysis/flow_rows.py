@@ -15,7 +15,7 @@ import polars as pl
 from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_MS, NS_PER_S, FlowLimits
 from mycroft.analysis.facts import Frames
 from mycroft.analysis.flow import FlowKey, Half, OpenOp, OpKey, Snapshot
-from mycroft.analysis.host_clocks import clock_offsets
+from mycroft.analysis.host_clocks import RANK_HOSTS, clock_offsets
 
 # Rows of a Flight Recorder of the same run are counted from another number and know no kernel: only the tracer's own
 # are read here.
@@ -236,6 +236,7 @@ class _Reading:
             side_senders=self._side_senders(open_ops),
             pause_ns=self._pause(beats),
             loss=loss,
+            hosts={int(r): int(h) for r, h in self.store.frame(RANK_HOSTS).iter_rows()},
         )
 
     # ---- signs of life ---------------------------------------------------------------

@@ -103,6 +103,8 @@ def _mismatch_texts(mismatch: Mismatch, rows: Sequence[Mapping[str, object]]) ->
         shape = (
             f"{row['in_sizes']}" if row["in_sizes"] == row["out_sizes"] else f"{row['in_sizes']} -> {row['out_sizes']}"
         )
+        if row["in_sizes"] is None and row["out_sizes"] is None:
+            shape = f"{row['bytes']} bytes" if row["bytes"] is not None else "unknown size"
         texts[rank] = f"rank {rank} issued {row['op_name']} of {shape} {row['dtype'] or ''}".rstrip()
     return texts
 

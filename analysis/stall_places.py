@@ -15,7 +15,7 @@ from mycroft.analysis.certainty import AGREES, HIGH, MEDIUM
 from mycroft.analysis.claims import Claim, Suspicion
 from mycroft.analysis.classes import classify
 from mycroft.analysis.findings import next_steps
-from mycroft.analysis.verdict import Confidence, Evidence, Finding
+from mycroft.analysis.verdict import Alternative, Confidence, Evidence, Finding
 
 # What may explain a finding of the flows, by its category. Of a process that is gone only its end counts.
 _ENDS: Final = ("killed", "out_of_memory", "exception", "node_failed")
@@ -34,7 +34,7 @@ def with_reason(case: Case, finding: Finding) -> Finding:
         return finding
     said = [c for c in (*case.life_signs(ranks), *case.place_claims(ranks)) if c.kind in kinds and c.ranks == ranks]
     if not said:
-        return finding
+        return _stopped(case, finding)
     # It is not there in any case; the class says more only where a claim of its own does.
     suspicion = Suspicion("", ranks, (Claim("tracer", "absent", ranks, "strong", finding.summary), *said))
     rule = classify(suspicion)
@@ -52,6 +52,40 @@ def with_reason(case: Case, finding: Finding) -> Finding:
         why=" ".join((finding.why, *(f"{c.text[:1].upper()}{c.text[1:]}." for c in said))),
         evidence=(*finding.evidence, *_rows(case, said, first=len(finding.evidence) + 1)),
         next_steps=next_steps(case.facts, suspicion, rule),
+    )
+
+
+def _stopped(case: Case, finding: Finding) -> Finding:
+    """A silent rank of which a stack could be taken, as of those that wait for it, is not gone: it is stopped."""
+    rank = finding.root_cause.ranks[0]
+    place = case.places.get(rank)
+    open_question = any(a.category == "process_stopped" and "not excluded" in a.rejected for a in finding.alternatives)
+    # Only who reads a stack from outside, from a process that exists, says whether its thread runs.
+    if not open_question or place is None or not place.state.startswith(("idle", "active")):
+        return finding
+    seen = [r for r in finding.victims if r in case.places]
+    if 2 * len(seen) < len(finding.victims):
+        return finding
+    # When it was taken nobody says: the stacks of the others do where they are in the wait.
+    sure = 2 * sum(case.places[r].waits for r in seen) > len(seen)
+    text = f"a stack of rank {rank} was taken, so its process existed"
+    rows = [
+        *finding.evidence,
+        Evidence(f"e{len(finding.evidence) + 1}", text, file=case.facts.path(place.file), line=place.line),
+    ]
+    rejected = f"{text}; not excluded where that was before it fell silent"
+    others = tuple(a for a in finding.alternatives if a.category != "process_stopped")
+    return replace(
+        finding,
+        category="process_stopped",
+        component="process",
+        status="hang",
+        confidence=finding.confidence if sure or finding.confidence != "high" else "medium",
+        summary=f"{finding.summary.removesuffix('.')}; {text}: it does not run.",
+        why=f"{finding.why} A stack of it was taken all the same.",
+        evidence=tuple(rows),
+        alternatives=(*others, Alternative("process_died", (rank,), rejected)),
+        next_steps=(f"kill -CONT <pid of rank {rank}>   # if ps shows state T", *finding.next_steps),
     )
 
 
