@@ -36,7 +36,8 @@ def follow(
 ) -> tuple[Report, ...]:
     """Return the reports in order of time, each with at least one finding that is new (category, accused ranks).
 
-    Its first report's `at_ns` less the time of a fault is the delay of detection.
+    Its first report's `at_ns` less the time of a fault is the delay of detection. Asked for no more than five seconds,
+    as by one who looks at a running job, it tells how things stand at the end of them, and of slowness that goes on.
     """
     span = store.frame(SPAN).row(0)
     if span[0] is None:
@@ -49,7 +50,7 @@ def follow(
     found = find_slowness(store, limits, at=last, offsets=offsets)
     firings = [
         *stall_ticks(store, limits, first, last, offsets, only_last=live),
-        *slow_firings(store, limits, first, last, found),
+        *slow_firings(store, limits, first, last, found, again=live),
         *intermittent_firings(store, limits, first, last, offsets),
     ]
     firings.sort(key=lambda f: (f.at_ns, f.detector, f.comm if f.comm is not None else -1, f.ranks))

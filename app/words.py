@@ -210,6 +210,18 @@ def day_and_time(seconds: float | None) -> str:
     return f"{datetime.fromtimestamp(seconds, tz=UTC):%Y-%m-%d %H:%M} UTC"
 
 
+def moment(seconds: float | None) -> str:
+    """Return a time, seconds since the epoch, to the second: of what goes on now, minutes say too little."""
+    if seconds is None:
+        return UNKNOWN
+    return f"{datetime.fromtimestamp(seconds, tz=UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def first_sentence(text: str) -> str:
+    """Return what stands before the first full stop that ends a sentence; numbers and names may hold others."""
+    return text.partition(". ")[0].rstrip(".")
+
+
 def shorten(text: str, length: int) -> str:
     """Return the text, its middle replaced by an ellipsis if it is longer than `length` characters."""
     if len(text) <= length:

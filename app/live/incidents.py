@@ -41,6 +41,9 @@ class _Seen:
     """Evidence that agents brought has shaped it."""
     agreed: float = 0.0
     """When a look last said what the newest revision says."""
+    doubt: tuple[object, ...] = ()
+    """What the last looks said instead, of something slow, and since when."""
+    doubted: float = 0.0
 
 
 @dataclass
@@ -182,7 +185,7 @@ class Incidents:
         now = self.clock()
         seen = self._open.setdefault(incident.incident, _Seen(now, agreed=now))
         if essence(incident.finding) == essence(finding):
-            seen.agreed = now
+            seen.agreed, seen.doubt = now, ()
             return incident
         if weaker(finding, incident.finding, brought=seen.brought):
             return incident
@@ -193,10 +196,16 @@ class Incidents:
         # brought: the looks that agree with the old verdict do not have it.
         if gain <= 0 and not brought and now - seen.agreed < AGREE_S and incident.category != "unknown":
             return incident
+        # Which end of a slow flow it is may look sure for a moment, and other the next: it must last like the first.
+        if finding["status"] == "slow" and not brought and incident.category != "unknown":
+            if seen.doubt != essence(finding):
+                seen.doubt, seen.doubted = essence(finding), now
+            if now - seen.doubted < SLOW_S:
+                return incident
         if seen.revisions >= _REVISED_AT_MOST:
             return incident
         seen.revisions += 1
-        seen.agreed = now
+        seen.agreed, seen.doubt = now, ()
         changed = self.state.revise(incident.incident, finding, why=why or "the verdict changed")
         LOG.warning("incident %s is now: %s", changed.incident, changed.summary)
         self.told("revised", changed)

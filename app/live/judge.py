@@ -20,14 +20,15 @@ JUDGE_S: Final = 5.0
 class Look:
     """What one look found. `findings` are in the verdict's JSON; `fired`: some detector is in alarm.
 
-    `judged`: the whole job was judged, so that what is not in `findings` is not there any more.
+    `judged`: the whole job was judged, so that what is not in `findings` is not there any more. `cpu_s`: what it cost
+    this process, in seconds of a processor.
     """
 
     at_ns: int
     findings: tuple[dict[str, Any], ...]
     fired: str
     judged: bool
-    seconds: float
+    cpu_s: float
 
 
 def look(processes: Sequence[Process], *, since_ns: int, at_ns: int, judge: bool) -> Look:
@@ -44,7 +45,7 @@ def look(processes: Sequence[Process], *, since_ns: int, at_ns: int, judge: bool
     from mycroft.loaders.collector import traces_of
     from mycroft.loaders.memory import load_traces
 
-    began = time.monotonic()
+    began = time.process_time()
     with load_traces(traces_of(processes), name="live") as store:
         reports = follow(store, since_ns=since_ns, until_ns=at_ns)
         found = [finding for report in reports for finding in report.findings]
@@ -56,4 +57,4 @@ def look(processes: Sequence[Process], *, since_ns: int, at_ns: int, judge: bool
     newest: dict[str, dict[str, Any]] = {}
     for finding in plain:
         newest[msgspec.json.encode([finding["category"], finding["root_cause"]]).decode()] = finding
-    return Look(at_ns, tuple(newest.values()), fired, judge, time.monotonic() - began)
+    return Look(at_ns, tuple(newest.values()), fired, judge, time.process_time() - began)

@@ -295,17 +295,18 @@ class LiveState:
             )
         return self.incident(incident)
 
-    def published(self, incident: str, *, trace: str, generation: int, page: str) -> None:
-        """Note where the evidence of the newest revision lies."""
+    def published(self, incident: str, *, revision: int, trace: str, generation: int, page: str) -> None:
+        """Note where the evidence of a revision lies; of the newest that has any, it is the incident's too."""
         with self._state.transaction() as connection:
             connection.execute(
-                "UPDATE live_incidents SET trace = ?, generation = ?, page = ? WHERE incident = ?",
-                (trace, generation, page, incident),
+                "UPDATE live_revisions SET trace = ?, generation = ?, page = ? WHERE incident = ? AND revision = ?",
+                (trace, generation, page, incident, revision),
             )
             connection.execute(
-                "UPDATE live_revisions SET trace = ?, generation = ?, page = ? WHERE incident = ? AND revision = "
-                "(SELECT revisions FROM live_incidents WHERE incident = ?)",
-                (trace, generation, page, incident, incident),
+                "UPDATE live_incidents SET (trace, generation, page) = (SELECT trace, generation, page "
+                "FROM live_revisions WHERE incident = $1 AND generation IS NOT NULL ORDER BY revision DESC LIMIT 1) "
+                "WHERE incident = $1",
+                (incident,),
             )
 
     def incident(self, incident: str) -> Incident:

@@ -81,6 +81,8 @@ class _Job:
 class _Publication:
     job: str
     incident: str | None
+    revision: int
+    """Of the incident, when its window was taken."""
     why: str
     traces: tuple[Any, ...]
 
@@ -228,8 +230,8 @@ class Watch:
             job.judged = now
         job.ended = sum(process.ended for process in group)
         job.incidents.take(found.findings, judged=judge, why=found.fired)
-        # A look that takes long must not take the whole machine.
-        job.next_look = now + max(DOUBT_S if job.incidents.doubts else QUIET_S, 2 * found.seconds)
+        # A look that costs much must not take the whole machine; waiting for a processor is no cost.
+        job.next_look = now + max(DOUBT_S if job.incidents.doubts else QUIET_S, 2 * found.cpu_s)
         self._gather(job, group)
         if now - job.published > PUBLISH_S:
             self._publish(job, None, group, "the last minutes")
@@ -271,7 +273,7 @@ class Watch:
         if event == "opened":
             self._ask(incident, group)
         if event in ("opened", "revised"):
-            self._publish(job, incident.incident, group, f"incident {event}")
+            self._publish(job, incident, group, f"incident {event}")
 
     def _processes_of(self, name: str) -> list[Process]:
         for group in self.window.jobs():
@@ -302,18 +304,19 @@ class Watch:
             complete = bool(requests) and len(over) == len(requests)
             if complete and files and job.evidence_seen.get(incident.incident) != files:
                 job.evidence_seen[incident.incident] = files
-                self._publish(job, incident.incident, group, f"{files} files of evidence arrived")
+                self._publish(job, incident, group, f"{files} files of evidence arrived")
 
     # ---- publishing ----------------------------------------------------------------
 
-    def _publish(self, job: _Job, incident: str | None, group: Sequence[Process], why: str) -> None:
+    def _publish(self, job: _Job, incident: Incident | None, group: Sequence[Process], why: str) -> None:
         from mycroft.loaders.collector import traces_of
 
         job.published = time.monotonic()
         if not self._publishing:
             return
         try:
-            self._queue.put_nowait(_Publication(job.job, incident, why, tuple(traces_of(group))))
+            name, revision = (None, 0) if incident is None else (incident.incident, incident.revisions)
+            self._queue.put_nowait(_Publication(job.job, name, revision, why, tuple(traces_of(group))))
         except queue.Full:
             LOG.warning("publishing is behind; %s is left out", job.job)
 
@@ -328,10 +331,18 @@ class Watch:
             matching = [f for f in published.verdict["findings"] if same(incident.finding, f)]
             matching.sort(key=lambda f: f["category"] != incident.category)
             finding = matching[0] if matching else None
+            revision = item.revision
             if evidence and finding is not None and incident.closed is None:
+                before = incident.revisions
                 incident = job.incidents.revise(incident, finding, item.why)
-            page = finding["id"] if finding is not None else "verdict"
-            self.state.published(item.incident, trace=published.trace, generation=published.generation, page=page)
+                revision = incident.revisions if incident.revisions > before else revision
+            self.state.published(
+                item.incident,
+                revision=revision,
+                trace=published.trace,
+                generation=published.generation,
+                page=finding["id"] if finding is not None else "verdict",
+            )
             self._tell_operations(incident, finding or incident.finding, published)
         forget_old(self.state, published.trace)
 

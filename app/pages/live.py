@@ -91,11 +91,11 @@ def _incident_rows(incidents: Sequence[Incident], *, with_job: bool) -> list[Chi
     rows: list[Child] = []
     for incident in incidents:
         cells: list[Child] = [
-            html.Td(_incident_tag(incident)),
-            html.Td(link(words.shorten(incident.summary, 160), incident_href(incident))),
+            html.Td(_incident_tag(incident), className="narrow"),
+            html.Td(link(words.shorten(words.first_sentence(incident.summary), 160), incident_href(incident))),
             html.Td(words.category(incident.category)),
             html.Td(incident.confidence),
-            html.Td(words.day_and_time(incident.opened), className="nowrap"),
+            html.Td(words.moment(incident.opened), className="nowrap"),
         ]
         if with_job:
             cells.insert(1, html.Td(link(words.shorten(incident.job, 40), job_href(incident.job))))
@@ -135,11 +135,11 @@ def _job_row(job: LiveJob, opened: Mapping[str, int], at: float) -> html.Tr:
     seen = f"{told.get('processes', 0):,}" + (f" of {world:,}" if world else "")
     return html.Tr(
         [
-            html.Td(state),
+            html.Td(state, className="narrow"),
             html.Td(link(words.shorten(job.title, 80), job_href(job.job))),
             html.Td(seen),
             html.Td(f"{told.get('hosts_count', 0):,}"),
-            html.Td(words.day_and_time(job.seen), className="nowrap"),
+            html.Td(words.moment(job.seen), className="nowrap"),
         ]
     )
 
@@ -201,7 +201,7 @@ def job_body(state: LiveState, name: str) -> list[Child]:
         ("Hosts", named or None),
         ("Silent hosts", ", ".join(silent) if silent else "none"),
         ("Last operation begun", words.time_of(told.get("progress_ns"))),
-        ("Last seen", words.day_and_time(job.seen)),
+        ("Last seen", words.moment(job.seen)),
         ("Rows of the last minutes", f"{told.get('rows', 0):,}"),
         ("Trace", link("Open the last minutes", trace.overview()) if trace else "not published yet"),
     ]
@@ -264,7 +264,7 @@ def _who(finding: Mapping[str, Any]) -> str:
 
 def _pinned_note(incident: Incident, revision: Revision) -> Child:
     """Say that a page shows what was thought at one time."""
-    text = f"This is revision {revision.revision} of {incident.revisions}, of {words.day_and_time(revision.at)}"
+    text = f"This is revision {revision.revision} of {incident.revisions}, of {words.moment(revision.at)}"
     if revision.revision == incident.revisions:
         return note(html.Div(f"{text}, the newest."))
     return note(html.Div([f"{text}. ", _anew("Open the newest", incident_href(incident))]))
@@ -307,7 +307,7 @@ def incident_body(
         ("Class", words.category(finding["category"])),
         ("Confidence", finding["confidence"]),
         ("Hosts", ", ".join(finding["root_cause"]["hosts"]) or None),
-        ("Opened", words.day_and_time(incident.opened)),
+        ("Opened", words.moment(incident.opened)),
         ("Lasted" if incident.closed else "Since", words.duration(spent * 1e9)),
         ("Diagnosis", diagnosis),
     ]
@@ -363,7 +363,7 @@ def _revisions_panel(state: LiveState, incident: Incident, *, shown: int) -> htm
                         current=revision.revision == shown,
                     )
                 ),
-                html.Td(words.day_and_time(revision.at), className="nowrap"),
+                html.Td(words.moment(revision.at), className="nowrap"),
                 html.Td(words.shorten(str(revision.finding["summary"]), 200)),
                 html.Td(str(revision.finding["confidence"])),
                 html.Td(words.shorten(revision.why, 120)),
@@ -384,7 +384,7 @@ def _alerts_panel(state: LiveState, name: str) -> html.Section | None:
             [
                 html.Td(row["target"]),
                 html.Td(row["event"]),
-                html.Td(words.day_and_time(row["sent"]) if row["sent"] else f"not taken: {row['error'] or 'waits'}"),
+                html.Td(words.moment(row["sent"]) if row["sent"] else f"not taken: {row['error'] or 'waits'}"),
             ]
         )
         for row in alerts
@@ -410,7 +410,7 @@ def incident_layout(ctx: PageContext, job: str, incident: str) -> Component:
     crumbs: list[tuple[str, str | None]] = [("Traces", links.traces()), ("Live", links.live()), (title, job_href(job))]
     return frame.page(
         "live_incident",
-        html.H1(words.shorten(summary, 200)),
+        html.H1(words.shorten(words.first_sentence(summary), 200)),
         html.Div(
             incident_body(state, job, incident, revision=pin, is_shared=shared),
             id="live-incident-body",

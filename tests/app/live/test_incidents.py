@@ -267,3 +267,17 @@ def test_another_class_of_slowness_at_the_same_rank_waits_for_its_own_second_loo
     clock.now += SLOW_S
     incidents.take([finding("slow_gpu", (2,), status="slow")], judged=True, why="")
     assert not told and incidents.doubts
+
+
+def test_slow_end_that_looks_sure_for_a_moment_does_not_take_the_place_of_both(
+    make: Callable[[], Incidents], told: list[tuple[str, Incident]], clock: Clock
+) -> None:
+    incidents = make()
+    both = finding("slow_nic", (0, 4), status="slow", confidence="low")
+    ends = [finding("slow_nic", (rank,), status="slow", confidence="high") for rank in (0, 4)]
+    for found in (both, both, ends[0], both, ends[1], ends[0], ends[1]):
+        incidents.take([found], judged=True, why="")
+        clock.now += SLOW_S
+    assert names(told) == ["opened"]
+    incidents.take([ends[1]], judged=True, why="")
+    assert names(told) == ["opened", "revised"] and told[-1][1].ranks == (4,)

@@ -56,7 +56,7 @@ def incident(state: LiveState) -> Incident:
     request = state.ask(opened.incident, "h1", ["a"])
     state.arrived(opened.incident, host="h1", name="rank5.stacks.txt", size=1200)
     state.end_request(request, ["rank5.stdout.log: goes to no file"])
-    state.published(opened.incident, trace="run-1", generation=3, page="f1")
+    state.published(opened.incident, revision=1, trace="run-1", generation=3, page="f1")
     state.plan_alert(opened.incident, "on-call", "opened")
     return state.incident(opened.incident)
 
@@ -143,9 +143,10 @@ def test_nobody_sees_them_without_access(app: Dash, incident: Incident) -> None:
 def revised(state: LiveState, incident: Incident) -> Incident:
     """Another incident of the job, of which two things were thought."""
     opened = state.open_incident("run-1", finding("absent", (7,)), why="silence")
-    state.published(opened.incident, trace="run-1", generation=4, page="f2")
     state.revise(opened.incident, finding("dataloader", (7,), confidence="high"), why="a stack")
-    state.published(opened.incident, trace="run-1", generation=5, page="f1")
+    state.published(opened.incident, revision=2, trace="run-1", generation=5, page="f1")
+    # The publisher may be behind: what it publishes is of the revision for which it was asked.
+    state.published(opened.incident, revision=1, trace="run-1", generation=4, page="f2")
     return state.incident(opened.incident)
 
 
