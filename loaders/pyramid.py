@@ -1,16 +1,17 @@
-"""The timeline of a trace at every zoom: rows in the order of time, and tiles of cells that keep the worst of theirs.
+"""The timeline of a trace at every zoom: blocks of operations near in time, and tiles of cells that keep their worst.
 
 Built once, before a trace is published. A level has bins four times as long as the next finer one; a tile is 256 ranks
-by 256 bins of one byte each. Levels that are too fine to be worth keeping are made from the rows when asked for, by
+by 256 bins of one byte each. Levels that are too fine to be worth keeping are made from the blocks when asked for, by
 the same function, so that no zoom level can lose what another shows.
 """
 
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -21,17 +22,18 @@ import polars as pl
 
 from mycroft.loaders import schema
 from mycroft.loaders.store import StoreWriter
+from mycroft.loaders.timeline_blocks import ABSENT, BLOCK_ROWS, UNKNOWN, Int, Ops, pack
 
 SIDE: Final = 256
 """Ranks and bins of a tile."""
 STEP: Final = 4
 """How many bins of a level make one of the next coarser level."""
-CELLS_MAX: Final = 16_000_000
 BINS: Final = (16_384, 4_096, 1_024, 256)
+OPS_A_CELL: Final = 4
+"""The finest level that is kept has this many operations a cell at least: a tile of a finer one has few to read."""
 METRICS: Final = ("late", "wait", "state", "busy")
 STATES: Final = ("", "completed", "open", "aborted", "not entered")
-"""Codes of `timeline_rows.state`, the worst last."""
-COMPLETED, OPEN, ABORTED, ABSENT = 1, 2, 3, 4
+"""Names of the states, the worst last."""
 OVERFLOW: Final = 255
 TOP: Final = 254
 LEAST_NS: Final = 10_000
@@ -39,9 +41,9 @@ LEAST_NS: Final = 10_000
 MOST_NS: Final = 1_000_000_000_000
 _PER_DECADE: Final = (TOP - 2) / math.log10(MOST_NS / LEAST_NS)
 _SLICED: Final = 2_048
+_PIECE_ROWS: Final = 1_000_000
 _EXPANDED: Final = 4_000_000
 
-Int = npt.NDArray[np.int64]
 Cells = npt.NDArray[np.uint8]
 Tell = Callable[[int, int], None]
 
@@ -73,21 +75,21 @@ FROM (
 _OPS: Final = """
 CREATE TEMP TABLE timeline_ops AS
 SELECT
-    rank, comm_id, op_seq, enum_code(op_kind) AS kind, coalesce(is_p2p, FALSE) AS p2p,
+    rank, comm_id, op_seq, enum_code(op_kind)::UTINYINT AS kind, coalesce(is_p2p, FALSE) AS p2p,
     CASE
         WHEN state = 'completed' OR coalesce(retired, FALSE) OR coalesce(coalesced, FALSE) THEN 1
         WHEN state = 'aborted' THEN 3
         ELSE 2
-    END AS state,
-    epoch_ns(coalesce(start_ts, enq_ts)) - $first AS start_ns,
-    dur_ns,
-    epoch_ns(seen_end_ts) - $first AS seen_end_ns
+    END::UTINYINT AS state,
+    (epoch_ns(coalesce(start_ts, enq_ts)) - $first) // 1000 AS start_us,
+    (epoch_ns(coalesce(start_ts, enq_ts)) - $first + greatest(dur_ns, 0)) // 1000 AS timed_us,
+    (epoch_ns(seen_end_ts) - $first) // 1000 AS seen_us
 FROM coll_ops
 WHERE coalesce(start_ts, enq_ts) IS NOT NULL
 """
 _PER_OP: Final = """
 CREATE TEMP TABLE timeline_per_op AS
-SELECT comm_id, op_seq, mode(kind) AS kind, quantile_disc(start_ns, 0.5) AS median_ns, min(dur_ns) AS fastest_ns,
+SELECT comm_id, op_seq, quantile_disc(start_us, 0.5) AS median_us, min(timed_us - start_us) AS fastest_us,
     count(*) AS entered
 FROM timeline_ops
 WHERE NOT p2p
@@ -106,58 +108,54 @@ next AS (
     FROM reached r
     JOIN timeline_per_op p ON p.comm_id = r.comm_id AND p.op_seq > r.op_seq
     GROUP BY ALL
+),
+kinds AS (
+    SELECT comm_id, op_seq, mode(kind) AS kind
+    FROM timeline_ops
+    SEMI JOIN next USING (comm_id, op_seq)
+    WHERE NOT p2p
+    GROUP BY comm_id, op_seq
 )
-SELECT p.median_ns AS from_ns, p.median_ns AS start_ns, $last - $first AS end_ns, n.rank, n.comm_id, n.op_seq, p.kind,
-    4 AS state, $last - $first - p.median_ns AS late_ns, CAST(NULL AS BIGINT) AS wait_ns
+SELECT n.rank, n.comm_id, n.op_seq, k.kind, 4::UTINYINT AS state, p.median_us, p.median_us AS start_us,
+    $last AS end_us, CAST(NULL AS BIGINT) AS fastest_us
 FROM next n
 JOIN timeline_per_op p USING (comm_id, op_seq)
+JOIN kinds k USING (comm_id, op_seq)
 """
 _ENTERED: Final = """
 SELECT
-    o.start_ns - CASE WHEN o.p2p OR p.entered < 2 THEN 0 ELSE greatest(o.start_ns - p.median_ns, 0) END AS from_ns,
-    o.start_ns,
-    CASE
-        WHEN o.state = 2 THEN $last - $first
-        ELSE o.start_ns + coalesce(o.dur_ns, greatest(o.seen_end_ns - o.start_ns, 0), 0)
-    END AS end_ns,
     o.rank, o.comm_id, o.op_seq, o.kind, o.state,
-    CASE WHEN o.p2p OR p.entered < 2 THEN NULL ELSE o.start_ns - p.median_ns END AS late_ns,
-    CASE WHEN o.state = 2 THEN $last - $first - o.start_ns WHEN o.p2p THEN NULL ELSE o.dur_ns - p.fastest_ns END
-        AS wait_ns
+    CASE WHEN o.p2p OR p.entered < 2 THEN NULL ELSE p.median_us END AS median_us,
+    o.start_us,
+    CASE WHEN o.state = 2 THEN $last ELSE coalesce(o.timed_us, greatest(o.seen_us, o.start_us), o.start_us) END
+        AS end_us,
+    CASE WHEN o.state = 2 OR o.timed_us IS NULL THEN NULL ELSE p.fastest_us END AS fastest_us
 FROM timeline_ops o
 LEFT JOIN timeline_per_op p ON p.comm_id = o.comm_id AND p.op_seq = o.op_seq AND NOT o.p2p
 """
+# Long ones stand apart, so that a window need not look through all that began long before it.
 _FROM_BOTH: Final = """)
-SELECT e.*, t.y::UINTEGER AS y
+SELECT t.y::UINTEGER AS y, e.* EXCLUDE (rank)
 FROM (FROM entered UNION ALL FROM absent) e
 JOIN timeline_ranks t USING (rank)
-ORDER BY from_ns, rank, comm_id, op_seq
+ORDER BY t.y // 256, end_us - coalesce(least(median_us, start_us), start_us) > $long,
+    coalesce(median_us, start_us), comm_id, op_seq, t.y
 """
 _ALL: Final = "".join(
     ("CREATE TEMP TABLE timeline_all AS WITH entered AS (", _ENTERED, "), absent AS (", _ABSENT, _FROM_BOTH)
 )
-_ROWS: Final = """
-INSERT INTO timeline_rows
-    (from_ns, start_ns, end_ns, rank, y, comm_id, op_seq, kind, state, late_ns, wait_ns)
-SELECT from_ns, start_ns, end_ns, rank, y, comm_id, op_seq, kind, state, late_ns, wait_ns
+_PIECE: Final = """
+SELECT y, comm_id AS comm, op_seq AS seq, kind, state, median_us, start_us, end_us, fastest_us
 FROM timeline_all
-WHERE end_ns - from_ns <= $long
+WHERE rowid BETWEEN $low AND $high
 """
-_LONG: Final = """
-INSERT INTO timeline_long
-    (from_ns, start_ns, end_ns, rank, y, comm_id, op_seq, kind, state, late_ns, wait_ns)
-SELECT from_ns, start_ns, end_ns, rank, y, comm_id, op_seq, kind, state, late_ns, wait_ns
-FROM timeline_all
-WHERE end_ns - from_ns > $long
-"""
-_BAND: Final = """
-SELECT from_ns, start_ns, end_ns, y - $band AS y, state, late_ns, wait_ns
-FROM timeline_all
-WHERE y BETWEEN $band AND $band + 255
-"""
+_COUNT: Final = "SELECT count(*) FROM timeline_all"
+_OPS_COUNT: Final = "SELECT count(*) FROM timeline_ops"
 _RANK_COUNT: Final = "SELECT count(*) FROM timeline_ranks"
-META_KEY: Final = "timeline"
+META_KEY: Final = "timeline_plan"
 """Key of `trace_meta` under which the plan stands."""
+LATE_KEY: Final = "timeline_late_us"
+"""Key of `trace_meta` under which the most of each row stands, a list of whole µs."""
 _CLEAR: Final = (
     "DROP TABLE timeline_all",
     "DROP TABLE timeline_ops",
@@ -202,10 +200,10 @@ class Plan:
         return cls(**fields)
 
 
-def plan(first_ns: int, last_ns: int, ranks: int) -> Plan:
-    """Return the levels for an extent: the finest that is kept has at most `CELLS_MAX` cells."""
+def plan(first_ns: int, last_ns: int, ranks: int, ops: int = 0) -> Plan:
+    """Return the levels for an extent: how fine the finest that is kept is depends on how many operations there are."""
     span = max(1, last_ns - first_ns)
-    bins = next((count for count in BINS if count * max(ranks, 1) <= CELLS_MAX), BINS[-1])
+    bins = next((count for count in BINS if count * max(ranks, 1) * OPS_A_CELL <= ops), BINS[-1])
     # Below a microsecond nothing is to be seen; every length of a bin is a whole number of ns.
     deeper = max(0, int(math.log(max(span / bins / 1000, 1), STEP)))
     least = -(-span // (bins * STEP**deeper))
@@ -242,14 +240,19 @@ class Rows:
     wait_ns: Int
 
     @classmethod
-    def of(cls, frame: pl.DataFrame) -> Rows:
-        """Return the rows of a frame with these columns."""
-
-        def column(name: str) -> Int:
-            return frame[name].cast(pl.Int64).fill_null(-1).to_numpy().astype(np.int64)
-
-        names = ("from_ns", "start_ns", "end_ns", "y", "state", "late_ns", "wait_ns")
-        return cls(*(column(name) for name in names))
+    def of(cls, ops: Ops, band: int) -> Rows:
+        """Return the operations of a band."""
+        late = np.where(ops.late_is_known, ops.late_us * 1000, UNKNOWN)
+        wait = np.where(ops.wait_us >= 0, ops.wait_us * 1000, UNKNOWN)
+        return cls(
+            from_ns=ops.from_us * 1000,
+            start_ns=ops.start_us * 1000,
+            end_ns=ops.end_us * 1000,
+            y=ops.y - band * SIDE,
+            state=ops.state,
+            late_ns=late,
+            wait_ns=wait,
+        )
 
 
 def cells(rows: Rows, *, metric: str, bin_ns: int, first_bin: int, bins: int, height: int = SIDE) -> Cells:
@@ -377,55 +380,97 @@ def _build(writer: StoreWriter, tell: Tell) -> Plan | None:
     if first is None or last is None:
         return None
     latest = int(writer.frame(_LAST_START).item(0, 0))
-    # What is open when the evidence ends must have a length to be seen.
+    # What is open when the evidence ends must have a length to be seen; the whole is a whole number of µs.
     last = max(int(last), latest + max(1_000_000, (latest - first) // 32))
+    last_us = -(-(last - int(first)) // 1000)
     writer.run(_RANKS)
     ranks = int(writer.frame(_RANK_COUNT).item(0, 0))
-    made = plan(int(first), last, ranks)
-    writer.run(_OPS, {"first": made.first_ns})
+    writer.run(_OPS, {"first": int(first)})
+    ops = int(writer.frame(_OPS_COUNT).item(0, 0))
+    made = plan(int(first), int(first) + last_us * 1000, ranks, ops)
     writer.run(_PER_OP)
-    writer.run(_ALL, {"first": made.first_ns, "last": made.last_ns})
-    for statement in (_ROWS, _LONG):
-        writer.run(statement, {"long": made.long_ns})
-    bands = -(-ranks // SIDE)
-    for band in range(bands):
-        tell(band, bands)
-        _add_tiles(writer, made, band)
-    tell(bands, bands)
-    writer.append("trace_meta", pl.DataFrame({"key": [META_KEY], "value": [made.to_json()]}))
+    writer.run(_ALL, {"last": last_us, "long": made.long_ns // 1000})
+    late_us = _add_bands(writer, made, tell)
+    meta = {META_KEY: made.to_json(), LATE_KEY: json.dumps(late_us.tolist())}
+    writer.append("trace_meta", pl.DataFrame({"key": list(meta), "value": list(meta.values())}))
     for statement in _CLEAR:
         writer.run(statement)
     return made
 
 
-def _add_tiles(writer: StoreWriter, made: Plan, band: int) -> None:
-    rows = Rows.of(writer.frame(_BAND, {"band": band * SIDE}))
-    height = min(SIDE, made.ranks - band * SIDE)
-    finest = made.stored - 1
-    found: list[tuple[str, int, int, int, bytes]] = []
-    for metric in METRICS:
-        bin_ns, bins = made.bins_ns[finest], made.bins(finest)
-        sums = _busy_ns(rows, bin_ns, 0, bins, height) if metric == "busy" else None
-        level_cells = (
-            cells(rows, metric=metric, bin_ns=bin_ns, first_bin=0, bins=bins, height=height)
-            if sums is None
-            else busy_codes(sums, bin_ns)
-        )
-        for level in range(finest, -1, -1):
-            for x in range(-(-level_cells.shape[1] // SIDE)):
-                content = packed(level_cells[:, x * SIDE : (x + 1) * SIDE])
-                if content is not None:
-                    found.append((metric, level, band, x, content))
-            if level == 0:
-                break
-            if sums is None:
-                level_cells = coarser(level_cells)
-            else:
-                sums = _summed(sums)
-                level_cells = busy_codes(sums, made.bins_ns[level - 1])
-    names = ("metric", "level", "y", "x", "cells")
-    wanted = schema.polars_schema(schema.TIMELINE_TILES)
-    writer.append("timeline_tiles", pl.DataFrame(found, schema={name: wanted[name] for name in names}, orient="row"))
+def _add_bands(writer: StoreWriter, made: Plan, tell: Tell) -> Int:
+    """Write blocks and tiles, a piece of the operations at a time; return the most lateness of each row, µs."""
+    count = int(writer.frame(_COUNT).item(0, 0))
+    late_us = np.zeros(made.ranks, np.int64)
+    band: _Band | None = None
+    for low in range(0, count, _PIECE_ROWS):
+        tell(low, count)
+        ops = Ops.of(writer.frame(_PIECE, {"low": low, "high": low + _PIECE_ROWS - 1}))
+        np.maximum.at(late_us, ops.y, ops.late_us)
+        bands = ops.y // SIDE
+        for part in np.split(np.arange(len(ops)), np.flatnonzero(np.diff(bands)) + 1):
+            number = int(bands[part[0]])
+            if band is None or band.number != number:
+                if band is not None:
+                    band.finish(writer)
+                band = _Band(made, number)
+            band.add(writer, ops.take(slice(int(part[0]), int(part[-1]) + 1)))
+    if band is not None:
+        band.finish(writer)
+    tell(count, count)
+    return late_us
+
+
+class _Band:
+    """The cells of the finest kept level of one band while its operations come."""
+
+    def __init__(self, made: Plan, number: int) -> None:
+        self.number = number
+        self._plan = made
+        self._level = made.stored - 1
+        self._shape = (min(SIDE, made.ranks - number * SIDE), made.bins(self._level))
+        self._busy = np.zeros(self._shape, np.int64)
+        self._worst = {metric: np.zeros(self._shape, np.uint8) for metric in METRICS if metric != "busy"}
+
+    def add(self, writer: StoreWriter, ops: Ops) -> None:
+        """Paint the operations, and write them as blocks."""
+        rows = Rows.of(ops, self.number)
+        height, bins = self._shape
+        bin_ns = self._plan.bins_ns[self._level]
+        for metric, worst in self._worst.items():
+            fresh = cells(rows, metric=metric, bin_ns=bin_ns, first_bin=0, bins=bins, height=height)
+            np.maximum(worst, fresh, out=worst)
+        self._busy += _busy_ns(rows, bin_ns, 0, bins, height)
+        from_us = ops.from_us
+        # Long ones come last; a block of both would be read for nearly every window.
+        is_long = ops.end_us - from_us > self._plan.long_ns // 1000
+        marks = [0, *(np.flatnonzero(np.diff(is_long)) + 1).tolist(), len(ops)]
+        blocks: list[tuple[int, int, int, int, bytes]] = []
+        for begin, end in itertools.pairwise(marks):
+            for at in range(begin, end, BLOCK_ROWS):
+                some = slice(at, min(at + BLOCK_ROWS, end))
+                content = pack(ops.take(some))
+                first, last = int(from_us[some].min()), int(ops.end_us[some].max())
+                blocks.append((self.number, first, last, some.stop - some.start, content))
+        _append(writer, schema.TIMELINE_BLOCKS, blocks)
+
+    def finish(self, writer: StoreWriter) -> None:
+        """Write the tiles of every level that is kept."""
+        found: list[tuple[str, int, int, int, bytes]] = []
+        for level in range(self._level, -1, -1):
+            busy = {"busy": busy_codes(self._busy, self._plan.bins_ns[level])}
+            for metric, made in (self._worst | busy).items():
+                for x in range(-(-made.shape[1] // SIDE)):
+                    content = packed(made[:, x * SIDE : (x + 1) * SIDE])
+                    if content is not None:
+                        found.append((metric, level, self.number, x, content))
+            self._worst = {metric: coarser(made) for metric, made in self._worst.items()}
+            self._busy = _summed(self._busy)
+        _append(writer, schema.TIMELINE_TILES, found)
+
+
+def _append(writer: StoreWriter, table: schema.Table, rows: Sequence[tuple[object, ...]]) -> None:
+    writer.append(table.name, pl.DataFrame(rows, schema=schema.polars_schema(table), orient="row"))
 
 
 def _summed(sums: Int) -> Int:

@@ -594,30 +594,17 @@ DIAGNOSES = Table(
     ),
 )
 
-_TIMELINE_COLUMNS: Final = (
-    _k("from_ns", "BIGINT", "start_ns, or when the median of the members had arrived where this rank came later"),
-    _k("start_ns", "BIGINT", "arrival, ns after the start of the timeline; not entered: arrival of the median"),
-    _k("end_ns", "BIGINT", "end, ns after the start of the timeline; open or not entered: the end of the timeline"),
-    _k("rank", "UINTEGER", "global rank"),
-    _k("y", "UINTEGER", "position of the rank among all ranks, from 0"),
-    _k("comm_id", "UINTEGER", "communicator"),
-    _c("op_seq", "UBIGINT", "number of the operation, as in coll_ops"),
-    _k("kind", "UTINYINT", "position of the kind in the list of coll_ops.op_kind"),
-    _k("state", "UTINYINT", "1 completed, 2 open, 3 aborted, 4 not entered although others have"),
-    _c("late_ns", "BIGINT", "arrival after the median of the members, ns"),
-    _c("wait_ns", "BIGINT", "time inside beyond the fastest member, ns; open: time so far"),
-)
-TIMELINE_ROWS = Table(
-    "timeline_rows",
-    "Operations in the order of time, made when a trace is published: what the timeline shows when zoomed in.",
-    _TIMELINE_COLUMNS,
-    ("from_ns", "rank"),
-)
-TIMELINE_LONG = Table(
-    "timeline_long",
-    "The few operations that last longer than a window of timeline_rows has to look back for.",
-    _TIMELINE_COLUMNS,
-    ("from_ns", "rank"),
+TIMELINE_BLOCKS = Table(
+    "timeline_blocks",
+    "Operations as the timeline shows them when zoomed in, made when a trace is published: loaders/timeline_blocks.py.",
+    (
+        _k("band", "UINTEGER", "band of 256 ranks"),
+        _k("from_us", "BIGINT", "where the first of them begins, microseconds after the start of the timeline"),
+        _k("end_us", "BIGINT", "where the last of them ends, microseconds after the start of the timeline"),
+        _k("ops", "UINTEGER", "operations in it"),
+        _k("content", "BLOB", "the operations, packed"),
+    ),
+    ("band", "from_us"),
 )
 TIMELINE_TILES = Table(
     "timeline_tiles",
@@ -657,8 +644,7 @@ TABLES: Final[tuple[Table, ...]] = (
     TRIGGERS,
     INCIDENTS,
     DIAGNOSES,
-    TIMELINE_ROWS,
-    TIMELINE_LONG,
+    TIMELINE_BLOCKS,
     TIMELINE_TILES,
 )
 BY_NAME: Final = {table.name: table for table in TABLES}

@@ -2,62 +2,40 @@
 
 from __future__ import annotations
 
+import json
 import struct
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import numpy as np
+import polars as pl
 
 from mycroft.app.queries import TraceReader
 from mycroft.app.reads import verdicts
 from mycroft.errors import MycroftError
 from mycroft.loaders import pyramid, schema
 from mycroft.loaders.pyramid import METRICS, SIDE, Plan, Rows
+from mycroft.loaders.store import Store
+from mycroft.loaders.timeline_blocks import Ops, joined, unpack
 
 BARS_MAX: Final = 12_000
 BARS_VERSION: Final = 1
 HEADER: Final = struct.Struct("<4I")
-"""Version, bars that follow, bars that the window holds, reserved."""
+"""Version, bars that follow, bars that the window holds, 1 where that number is an estimate."""
 HITS_MAX: Final = 12
+BLOCKS_MAX: Final = 40
+"""Blocks that one answer unpacks, some 650,000 operations; a window of more has far more than bars can be drawn."""
 
-_PLAN: Final = "SELECT value FROM trace_meta WHERE key = 'timeline'"
+_PLAN: Final = "SELECT value FROM trace_meta WHERE key = 'timeline_plan'"
 _TILE: Final = "SELECT cells FROM timeline_tiles WHERE metric = ? AND level = ? AND y = ? AND x = ?"
-_ROWS: Final = """
-SELECT from_ns, start_ns, end_ns, y - $band AS y, state, late_ns, wait_ns
-FROM (
-    FROM timeline_rows WHERE from_ns BETWEEN $first - $long AND $last
-    UNION ALL
-    FROM timeline_long WHERE from_ns <= $last
-)
-WHERE end_ns >= $first AND y BETWEEN $band AND $band + 255
+_BLOCKS: Final = """
+SELECT rowid AS id, band, from_us, end_us, ops
+FROM timeline_blocks
+WHERE band BETWEEN $low // 256 AND $high // 256 AND from_us <= $last AND end_us >= $first
+ORDER BY rowid
 """
-_COUNT: Final = """
-SELECT
-    (SELECT count(*) FROM timeline_rows WHERE from_ns BETWEEN $first - $long AND $last AND end_ns >= $first
-        AND y BETWEEN $low AND $high)
-    + (SELECT count(*) FROM timeline_long WHERE from_ns <= $last AND end_ns >= $first AND y BETWEEN $low AND $high)
-"""
-_BARS: Final = """
-SELECT start_ns, end_ns, (y - $low)::USMALLINT AS y, kind, state, coalesce(op_seq, 0)::UINTEGER AS seq, comm_id
-FROM (
-    FROM timeline_rows WHERE from_ns BETWEEN $first - $long AND $last
-    UNION ALL
-    FROM timeline_long WHERE from_ns <= $last
-)
-WHERE end_ns >= $first AND y BETWEEN $low AND $high
-ORDER BY state, start_ns, y
-"""
-_HITS: Final = """
-SELECT start_ns, end_ns, kind, state, op_seq::BIGINT AS seq, comm_id::BIGINT AS comm_id, late_ns, wait_ns
-FROM (
-    FROM timeline_rows WHERE from_ns BETWEEN $first - $long AND $last
-    UNION ALL
-    FROM timeline_long WHERE from_ns <= $last
-)
-WHERE end_ns >= $first AND y = $low
-ORDER BY abs(greatest(start_ns, $middle) - least(end_ns, $middle)), end_ns - start_ns, comm_id
-LIMIT $most
-"""
+_CONTENT: Final = "SELECT content FROM timeline_blocks WHERE rowid = $id"
 _PEOPLE: Final = """
 SELECT t.rank::BIGINT AS rank, h.name AS host, EXISTS (FROM coll_ops o WHERE o.rank = t.rank) AS has_ops,
     d.from_ns AS from_ns
@@ -77,12 +55,7 @@ LEFT JOIN (
 ) d ON d.rank = t.rank
 ORDER BY t.rank
 """
-_LATE: Final = """
-SELECT y::BIGINT AS y, max(late_ns)::BIGINT AS late_ns
-FROM (FROM timeline_rows UNION ALL FROM timeline_long)
-WHERE late_ns > 0
-GROUP BY y
-"""
+_LATE: Final = "SELECT value FROM trace_meta WHERE key = 'timeline_late_us'"
 _COMMS: Final = """
 SELECT comm_id::BIGINT AS comm_id, key, coalesce("desc", key) AS "desc", kind
 FROM communicators
@@ -134,7 +107,7 @@ def describe(reader: TraceReader) -> dict[str, Any]:
     """
     plan = plan_of(reader)
     people = reader.frame(_PEOPLE).to_dicts()
-    late = dict(reader.frame(_LATE).iter_rows())
+    late_us: list[int] = json.loads(reader.frame(_LATE).item(0, 0))
     hosts = sorted({row["host"] for row in people if row["host"]})
     number = {host: at for at, host in enumerate(hosts)}
     return {
@@ -156,7 +129,7 @@ def describe(reader: TraceReader) -> dict[str, Any]:
         "from_us": [
             0 if row["from_ns"] is None else max(0, (row["from_ns"] - plan.first_ns) // 1000) for row in people
         ],
-        "late_ns": [late.get(at, 0) for at in range(len(people))],
+        "late_ns": [late_us[at] * 1000 if at < len(late_us) else 0 for at in range(len(people))],
         "positions": {
             str(rank): position for rank, position in reader.frame(_POSITIONS).iter_rows() if position is not None
         },
@@ -222,75 +195,102 @@ def tile(reader: TraceReader, metric: str, level: int, y: int, x: int) -> bytes 
 
 
 def _fresh(reader: TraceReader, plan: Plan, metric: str, level: int, y: int, x: int) -> pyramid.Cells:
-    """Return the cells of a level that is not kept, from the rows."""
+    """Return the cells of a level that is not kept, from the operations."""
     bin_ns = plan.bins_ns[level]
-    first = x * SIDE * bin_ns
-    window: dict[str, object] = {"first": first, "last": first + SIDE * bin_ns, "long": plan.long_ns, "band": y * SIDE}
+    first_us = x * SIDE * bin_ns // 1000
+    last_us = -(-(x + 1) * SIDE * bin_ns // 1000)
     with reader.store() as store:
-        rows = Rows.of(store.frame(_ROWS, window))
+        found = store.frame(_BLOCKS, _window(first_us, last_us, y * SIDE, y * SIDE + SIDE - 1))
+        ops = _inside(store, found["id"].to_list(), first_us, last_us, y * SIDE, y * SIDE + SIDE - 1)
     height = min(SIDE, plan.ranks - y * SIDE)
     bins = min(SIDE, plan.bins(level) - x * SIDE)
+    rows = Rows.of(ops, y)
     return pyramid.cells(rows, metric=metric, bin_ns=bin_ns, first_bin=x * SIDE, bins=bins, height=height)
+
+
+def _window(first_us: int, last_us: int, low: int, high: int) -> dict[str, object]:
+    return {"first": first_us, "last": last_us, "low": low, "high": high}
+
+
+def _inside(store: Store, ids: Sequence[int], first_us: int, last_us: int, low: int, high: int) -> Ops:
+    """Return the operations of some blocks that reach into a window of times and rows, ends included."""
+    parts: list[Ops] = []
+    for number in ids:
+        ops = unpack(bytes(store.frame(_CONTENT, {"id": number}).item(0, 0)))
+        # What begins later than the window may still have been missing in it.
+        reaches = (ops.from_us <= last_us) & (ops.end_us >= first_us) & (ops.y >= low) & (ops.y <= high)
+        parts.append(ops.take(reaches))
+    return joined(parts)
 
 
 def bars(reader: TraceReader, first_us: int, last_us: int, low: int, high: int) -> bytes:
     """Return the bars of a window as columns after a header; no bars, only their count, where they are too many.
 
     Little-endian: start and end as float32 µs after `first_us`, row after `low` as uint16, kind and state as uint8, a
-    gap to a multiple of 4, number of the operation and communicator as uint32.
+    gap to a multiple of 4, number of the operation and communicator as uint32. The count of a window that would have
+    far too many is an estimate, and marked as one.
     """
     plan = plan_of(reader)
-    window: dict[str, object] = {
-        "first": first_us * 1000,
-        "last": last_us * 1000,
-        "long": plan.long_ns,
-        "low": low,
-        "high": high,
-    }
+    window = _window(first_us, last_us, low, high)
     with reader.store() as store:
-        total = int(store.frame(_COUNT, window).item(0, 0))
-        if total > BARS_MAX or high - low > 0xFFFF:
-            return HEADER.pack(BARS_VERSION, 0, total, 0)
-        found = store.frame(_BARS, window)
-
-    def column(name: str, kind: str) -> np.ndarray[Any, Any]:
-        return found[name].to_numpy().astype(kind)
-
-    first = first_us * 1000
+        found = store.frame(_BLOCKS, window)
+        if found.height > BLOCKS_MAX:
+            return HEADER.pack(BARS_VERSION, 0, _estimate(found, plan, first_us, last_us, low, high), 1)
+        ops = _inside(store, found["id"].to_list(), first_us, last_us, low, high)
+    total = len(ops)
+    if total > BARS_MAX or high - low > 0xFFFF:
+        return HEADER.pack(BARS_VERSION, 0, total, 0)
+    ops = ops.take(np.lexsort((ops.y, ops.start_us, ops.state)))
     parts = [
-        ((column("start_ns", "<i8") - first) / 1000).astype("<f4").tobytes(),
-        ((column("end_ns", "<i8") - first) / 1000).astype("<f4").tobytes(),
-        column("y", "<u2").tobytes(),
-        column("kind", "u1").tobytes(),
-        column("state", "u1").tobytes(),
-        column("seq", "<u4").tobytes(),
-        column("comm_id", "<u4").tobytes(),
+        (ops.start_us - first_us).astype("<f4").tobytes(),
+        (ops.end_us - first_us).astype("<f4").tobytes(),
+        (ops.y - low).astype("<u2").tobytes(),
+        ops.kind.astype("u1").tobytes(),
+        ops.state.astype("u1").tobytes(),
+        np.maximum(ops.seq, 0).astype("<u4").tobytes(),
+        ops.comm.astype("<u4").tobytes(),
     ]
     # Four columns of 4 bytes, one of 2 and two of 1: every column begins at a multiple of its width.
     return HEADER.pack(BARS_VERSION, total, total, 0) + b"".join(parts)
 
 
+def _estimate(blocks: pl.DataFrame, plan: Plan, first_us: int, last_us: int, low: int, high: int) -> int:
+    """Return how many operations a window has, were those of a block spread evenly over its time and its ranks."""
+    begin = blocks["from_us"].to_numpy()
+    end = np.maximum(blocks["end_us"].to_numpy(), begin + 1)
+    shared = np.maximum(np.minimum(end, last_us + 1) - np.maximum(begin, first_us), 1) / (end - begin)
+    floor = blocks["band"].to_numpy().astype(np.int64) * SIDE
+    above = np.minimum(floor + SIDE, plan.ranks)
+    rows = (np.minimum(above, high + 1) - np.maximum(floor, low)) / (above - floor)
+    return min(int((blocks["ops"].to_numpy() * np.minimum(shared, 1) * np.maximum(rows, 0)).sum()), 0xFFFFFFFF)
+
+
 def hits(reader: TraceReader, first_us: int, last_us: int, row: int) -> dict[str, Any]:
     """Return the operations of one row within a window, the nearest to its middle first, and how many there are."""
     plan = plan_of(reader)
-    first, last = first_us * 1000, last_us * 1000
-    window: dict[str, object] = {"first": first, "last": last, "long": plan.long_ns, "low": row}
     with reader.store() as store:
-        found = store.frame(_HITS, {**window, "middle": (first + last) // 2, "most": HITS_MAX}).to_dicts()
-        total = int(store.frame(_COUNT, {**window, "high": row}).item(0, 0))
+        found = store.frame(_BLOCKS, _window(first_us, last_us, row, row))
+        ops = _inside(store, found["id"].to_list()[:BLOCKS_MAX], first_us, last_us, row, row)
+    total = len(ops)
+    if found.height > BLOCKS_MAX:
+        total = max(total, _estimate(found, plan, first_us, last_us, row, row))
+    middle = (first_us + last_us) // 2
+    away = np.abs(np.maximum(ops.start_us, middle) - np.minimum(ops.end_us, middle))
+    nearest = ops.take(np.lexsort((ops.comm, ops.end_us - ops.start_us, away))[:HITS_MAX])
+    late, wait, known = nearest.late_us, nearest.wait_us, nearest.late_is_known
     return {
         "total": total,
         "ops": [
             {
-                "start_us": op["start_ns"] / 1000,
-                "end_us": op["end_ns"] / 1000,
-                "kind": schema.OP_KINDS[op["kind"]],
-                "state": op["state"],
-                "seq": op["seq"],
-                "comm": op["comm_id"],
-                "late_ns": op["late_ns"],
-                "wait_ns": op["wait_ns"],
+                "start_us": int(nearest.start_us[at]),
+                "end_us": int(nearest.end_us[at]),
+                "kind": schema.OP_KINDS[int(nearest.kind[at])],
+                "state": int(nearest.state[at]),
+                "seq": int(nearest.seq[at]) if nearest.seq[at] >= 0 else None,
+                "comm": int(nearest.comm[at]),
+                "late_ns": int(late[at]) * 1000 if known[at] else None,
+                "wait_ns": int(wait[at]) * 1000 if wait[at] >= 0 else None,
             }
-            for op in found
+            for at in range(len(nearest))
         ],
     }

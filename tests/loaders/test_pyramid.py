@@ -8,30 +8,37 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mycroft.loaders import pyramid
-from mycroft.loaders.pyramid import ABSENT, METRICS, SIDE, Plan, Rows
-from mycroft.loaders.store import open_store
+from mycroft.loaders.pyramid import METRICS, SIDE, Plan, Rows
+from mycroft.loaders.store import Store, open_store
+from mycroft.loaders.timeline_blocks import ABSENT, Ops, joined, unpack
 from tests.app import flow_trace
 from tests.app.trace_writer import write_rows
 
 Row = tuple[int, int, int, int, int | None, int | None]
 
 
-def frame_of(rows: list[Row]) -> pl.DataFrame:
+def rows_of(rows: list[Row]) -> Rows:
     """Return rows of start, length, y, state, late, wait as the columns that the cells are made of."""
-    return pl.DataFrame(
-        [
-            (start - (max(late or 0, 0) if state != ABSENT else 0), start, start + length, y, state, late, wait)
-            for start, length, y, state, late, wait in rows
-        ],
-        schema=dict.fromkeys(("from_ns", "start_ns", "end_ns", "y", "state", "late_ns", "wait_ns"), pl.Int64),
-        orient="row",
-    )
+    columns = [
+        (start - (max(late or 0, 0) if state != ABSENT else 0), start, start + length, y, state, _or(late), _or(wait))
+        for start, length, y, state, late, wait in rows
+    ]
+    return Rows(*np.array(columns, np.int64).reshape(len(rows), 7).T)
+
+
+def _or(value: int | None) -> int:
+    return -1 if value is None else value
+
+
+def all_ops(store: Store) -> Ops:
+    """Return every operation that the timeline of a trace holds."""
+    blocks = store.frame("SELECT content FROM timeline_blocks ORDER BY rowid")["content"].to_list()
+    return joined([unpack(block) for block in blocks])
 
 
 def plainly(rows: list[Row], metric: str, bin_ns: int, y: int, bin_: int) -> int:
@@ -82,7 +89,7 @@ def test_a_cell_is_the_worst_of_the_rows_that_reach_into_it(
     rows: list[Row], bin_us: int, first: int, metric: str
 ) -> None:
     bin_ns = bin_us * 10_000
-    made = pyramid.cells(Rows.of(frame_of(rows)), metric=metric, bin_ns=bin_ns, first_bin=first, bins=24, height=3)
+    made = pyramid.cells(rows_of(rows), metric=metric, bin_ns=bin_ns, first_bin=first, bins=24, height=3)
     wanted = [[plainly(rows, metric, bin_ns, y, first + bin_) for bin_ in range(24)] for y in range(3)]
     assert made.tolist() == wanted
 
@@ -90,18 +97,18 @@ def test_a_cell_is_the_worst_of_the_rows_that_reach_into_it(
 @settings(max_examples=30)
 @given(st.lists(row_of, max_size=12), st.sampled_from(["late", "wait", "state"]))
 def test_a_coarser_level_is_what_its_longer_bins_would_hold(rows: list[Row], metric: str) -> None:
-    found = Rows.of(frame_of(rows))
+    found = rows_of(rows)
     fine = pyramid.cells(found, metric=metric, bin_ns=50_000, first_bin=0, bins=150, height=3)
     coarse = pyramid.cells(found, metric=metric, bin_ns=200_000, first_bin=0, bins=38, height=3)
     assert np.array_equal(pyramid.coarser(fine), coarse)
 
 
-@given(st.integers(1, 10**14), st.integers(1, 200_000))
-def test_levels_are_four_times_as_long_and_the_coarsest_fits_one_tile(span: int, ranks: int) -> None:
-    made = pyramid.plan(0, span, ranks)
+@given(st.integers(1, 10**14), st.integers(1, 200_000), st.integers(0, 10**10))
+def test_levels_are_four_times_as_long_and_the_coarsest_fits_one_tile(span: int, ranks: int, ops: int) -> None:
+    made = pyramid.plan(0, span, ranks, ops)
     assert made.bins(0) <= SIDE
     assert all(a == b * pyramid.STEP for a, b in zip(made.bins_ns, made.bins_ns[1:], strict=False))
-    assert made.bins(made.stored - 1) * ranks <= max(pyramid.CELLS_MAX, ranks * pyramid.BINS[-1])
+    assert made.bins(made.stored - 1) * ranks * pyramid.OPS_A_CELL <= max(ops, ranks * SIDE * pyramid.OPS_A_CELL)
     assert Plan.from_json(made.to_json()) == made
 
 
@@ -127,7 +134,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Plan]:
 def test_tiles_that_are_kept_are_those_that_the_rows_give(built: tuple[Path, Plan]) -> None:
     path, made = built
     with open_store(path) as store:
-        rows = Rows.of(store.frame("SELECT * FROM timeline_rows UNION ALL SELECT * FROM timeline_long"))
+        rows = Rows.of(all_ops(store), 0)
         kept = store.frame("SELECT metric, level, y, x, cells FROM timeline_tiles").to_dicts()
     found = {(t["metric"], t["level"], t["y"], t["x"]): t["cells"] for t in kept}
     for metric in METRICS:
@@ -152,18 +159,18 @@ def test_a_member_that_did_not_come_is_marked_until_the_end(tmp_path: Path) -> N
     made = pyramid.build(path)
     assert made is not None
     with open_store(path) as store:
-        (absent,) = store.frame(
-            "SELECT * FROM (FROM timeline_rows UNION ALL FROM timeline_long) WHERE state = 4"
-        ).to_dicts()
-    assert (absent["rank"], absent["op_seq"]) == (3, flow_trace.SEQ)
-    assert absent["end_ns"] == made.span_ns and absent["late_ns"] == made.span_ns - absent["start_ns"]
+        ops = all_ops(store)
+    absent = ops.take(ops.state == ABSENT)
+    assert (absent.y.tolist(), absent.seq.tolist()) == ([3], [flow_trace.SEQ])
+    assert absent.end_us.tolist() == [made.span_ns // 1000]
+    assert absent.late_us.tolist() == [made.span_ns // 1000 - absent.start_us[0]]
 
 
 def test_a_stall_of_300_ms_survives_every_level_of_a_day(tmp_path: Path) -> None:
     """The rank comes 300 ms late once in 24 hours: at every level, also those made afresh, its cell says so."""
     path, (made, at) = tmp_path / "day.duckdb", day_trace(tmp_path / "day.duckdb")
     with open_store(path) as store:
-        rows = Rows.of(store.frame("SELECT * FROM (FROM timeline_rows UNION ALL FROM timeline_long)"))
+        rows = Rows.of(all_ops(store), 0)
     wanted = code(300_000_000)
     for level, bin_ns in enumerate(made.bins_ns):
         first = at // bin_ns
@@ -207,4 +214,4 @@ def test_a_trace_without_times_has_no_timeline(tmp_path: Path) -> None:
     write_rows(path, {**rows, "coll_ops": []})
     assert pyramid.build(path) is None
     with open_store(path) as store:
-        assert "timeline" not in store.meta
+        assert pyramid.META_KEY not in store.meta

@@ -15,9 +15,11 @@ from mycroft.app.queries import TraceReader
 from mycroft.app.reads import timeline
 from mycroft.loaders import pyramid
 from mycroft.loaders.pyramid import METRICS, SIDE, Rows
+from mycroft.loaders.timeline_blocks import OPEN
 from tests.app import flow_trace
 from tests.app.flow_trace import BROKEN, SEQ, SILENT, WORLD
 from tests.app.trace_writer import write_rows
+from tests.loaders.test_pyramid import all_ops
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +52,7 @@ def decoded(body: bytes) -> dict[str, Any]:
 def test_a_tile_of_a_level_that_is_not_kept_is_made_from_the_rows(reader: TraceReader) -> None:
     plan = timeline.plan_of(reader)
     with reader.store() as store:
-        rows = Rows.of(store.frame("SELECT * FROM (FROM timeline_rows UNION ALL FROM timeline_long)"))
+        rows = Rows.of(all_ops(store), 0)
     for metric in METRICS:
         for level in range(plan.stored, len(plan.bins_ns)):
             last = (plan.bins(level) - 1) // SIDE
@@ -78,7 +80,7 @@ def test_bars_are_the_operations_of_the_window(reader: TraceReader) -> None:
     assert (found["version"], found["count"]) == (1, 2 * (WORLD - 1))
     assert sorted(set(found["row"].tolist())) == [rank for rank in range(WORLD) if rank != SILENT]
     open_ = found["seq"] == SEQ
-    assert set(found["state"][open_].tolist()) == {pyramid.OPEN}
+    assert set(found["state"][open_].tolist()) == {OPEN}
     assert found["end"][open_].tolist() == pytest.approx([span] * open_.sum(), rel=1e-4)
     some = decoded(timeline.bars(reader, 10, 20, 4, 5))
     assert some["row"].tolist() == [] or set(some["row"].tolist()) <= {0, 1}
@@ -88,6 +90,17 @@ def test_too_many_bars_are_counted_and_not_sent(reader: TraceReader, monkeypatch
     monkeypatch.setattr(timeline, "BARS_MAX", 5)
     found = decoded(timeline.bars(reader, 0, 10**7, 0, WORLD - 1))
     assert (found["count"], found["total"]) == (0, 2 * (WORLD - 1))
+
+
+def test_a_window_of_very_many_blocks_is_estimated_and_says_so(
+    reader: TraceReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeline, "BLOCKS_MAX", 0)
+    span = timeline.plan_of(reader).span_ns // 1000
+    version, count, total, estimated = struct.unpack("<4I", timeline.bars(reader, 0, span, 0, WORLD - 1))
+    assert (version, count, estimated) == (1, 0, 1)
+    assert total == 2 * (WORLD - 1)
+    assert struct.unpack("<4I", timeline.bars(reader, 0, span, 0, WORLD // 2 - 1))[2] == WORLD - 1
 
 
 def test_under_the_pointer_is_the_nearest_operation(reader: TraceReader) -> None:
