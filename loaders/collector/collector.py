@@ -269,6 +269,10 @@ class Collector:
                     self._log_since = time.monotonic()
                 self._log.append([ticket.wire for ticket in tickets])
                 self._waiting[self._log.number] = self._log.size
+                # Here, for those who make segments may be busy: what they take at once has to fit into memory.
+                if self._log.size >= self.settings.segment_bytes:
+                    self._log.close()
+                    self._log = None
         except OSError as failure:
             error = error or f"the collector's disk does not take batches: {failure.strerror or failure}"
         with self._lock:
@@ -369,7 +373,7 @@ class Collector:
             if log is None:
                 return False
             old = time.monotonic() - self._log_since >= self.settings.segment_s
-            if not (final or old or log.size >= self.settings.segment_bytes):
+            if not (final or old):
                 return False
             log.close()
             self._log = None
