@@ -7,9 +7,11 @@ is bounded in time and bytes, reads only, and does not stop the process (`py-spy
 from __future__ import annotations
 
 import contextlib
+import http.client
 import io
 import os
 import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -32,6 +34,9 @@ DUMP_WAIT_S: Final = 4.0
 _STEP_S: Final = 0.1
 MOST_PROCESSES: Final = 8
 _PIPE: Final = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+_SERVER: Final = "TORCH_WORKER_SERVER_SOCKET"
+# What a worker server is asked for, the best first: NCCL's recorder, else that of the CPU backends.
+_RECORDERS: Final = ("dump_nccl_trace_json", "fr_trace_json")
 _DUMP_FILES: Final = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
 
 
@@ -50,7 +55,7 @@ def gather(ring: Ring) -> Iterator[Found]:
     state = process_state(ring.process)
     alive = state is not None and state.exists
     actions: tuple[Callable[[Ring, str], Iterator[Found]], ...] = (
-        (_stacks, _logs, _flight_recorder, _ring) if alive else (_left_logs, _ring)
+        (_stacks, _logs, _flight_recorder, _worker_server, _ring) if alive else (_left_logs, _ring)
     )
     if not alive:
         yield Found(f"{label}.stacks.txt", problem="the process has ended or lives in another pid namespace")
@@ -145,9 +150,7 @@ def _end_of(source: io.RawIOBase, size: int) -> bytes:
 
 def _flight_recorder(ring: Ring, label: str) -> Iterator[Found]:
     """Ask PyTorch's monitor thread for a dump through its pipe, where the job was started with one."""
-    with Path(f"/proc/{ring.process.pid}/environ").open("rb") as source:
-        pairs = [part.partition(b"=") for part in source.read(1 << 20).split(b"\0")]
-    variables = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+    variables = _environment(ring)
     target = next((variables[name] for name in _DUMP_FILES if variables.get(name)), None)
     if not variables.get(_PIPE) or target is None or ring.process.rank is None:
         return
@@ -182,6 +185,67 @@ def _flight_recorder(ring: Ring, label: str) -> Iterator[Found]:
         yield Found(name, problem=f"{dump} is larger than {DUMP_BYTES >> 20} MiB")
     else:
         yield Found(name, data)
+
+
+def _environment(ring: Ring) -> dict[str, str]:
+    """Return the variables that a process was started with."""
+    with Path(f"/proc/{ring.process.pid}/environ").open("rb") as source:
+        pairs = [part.partition(b"=") for part in source.read(1 << 20).split(b"\0")]
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+
+
+class _SocketConnection(http.client.HTTPConnection):
+    """HTTP over a socket in the file system."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=DUMP_WAIT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+def _worker_server(ring: Ring, label: str) -> Iterator[Found]:
+    """Ask PyTorch's worker server for what it records, where the job was started with one (`torchrun` jobs can be)."""
+    named = _environment(ring).get(_SERVER)
+    if not named:
+        return
+    path, name = Path(named), f"{label}.fr.json"
+    about = path.lstat()
+    # Of the process's own user: another could have put a socket there that answers what it likes.
+    if not stat.S_ISSOCK(about.st_mode) or about.st_uid != Path(f"/proc/{ring.process.pid}").stat().st_uid:
+        yield Found(name, problem=f"{path} is no socket of the process's user")
+        return
+    try:
+        with contextlib.closing(_SocketConnection(path)) as connection:
+            known = _answer(connection, "GET", "/handler/", 64 << 10)
+            asked = next((h for h in _RECORDERS if f'"{h}"'.encode() in known), None)
+            if asked is None:
+                yield Found(name, problem="PyTorch's worker server records no operations")
+                return
+            data = _answer(connection, "POST", f"/handler/{asked}", DUMP_BYTES)
+    except (http.client.HTTPException, ValueError) as error:
+        yield Found(name, problem=f"PyTorch's worker server: {error}")
+        return
+    yield Found(name, data)
+
+
+def _answer(connection: http.client.HTTPConnection, method: str, path: str, most: int) -> bytes:
+    """Return the body of an answer.
+
+    Raises:
+        ValueError: it is no success, or longer than `most`.
+    """
+    connection.request(method, path, headers={"Content-Length": "0"})
+    answer = connection.getresponse()
+    data = answer.read(most + 1)
+    if answer.status != 200:
+        raise ValueError(f"{path} answered {answer.status}")
+    if len(data) > most:
+        raise ValueError(f"{path} answered more than {most >> 20} MiB")
+    return data
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:

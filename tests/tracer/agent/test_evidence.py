@@ -7,7 +7,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from socketserver import UnixStreamServer
+from threading import Thread
 
 import pytest
 
@@ -152,3 +155,87 @@ def test_missing_py_spy_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     with process(tmp_path, log=tmp_path / "err") as ring:
         found = by_name(ring)
     assert found["rank0.stacks.txt"].problem == "py-spy is not installed beside the agent"
+
+
+class WorkerServer:
+    """Answers over a socket as PyTorch's worker server does, and notes what it is asked."""
+
+    def __init__(self, path: Path, answers: dict[str, tuple[int, bytes]]) -> None:
+        self.asked: list[str] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                outer.asked.append(f"{self.command} {self.path}")
+                status, data = answers.get(self.path, (404, b"Handler not found"))
+                self.send_response(status)
+                self.send_header("Content-Length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+
+            def do_POST(self) -> None:
+                self.do_GET()
+
+            def address_string(self) -> str:
+                return "socket"
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self.server = UnixStreamServer(str(path), Handler)
+        self.thread = Thread(target=self.server.serve_forever)
+
+    def __enter__(self) -> WorkerServer:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+
+NAMES = b'["ping","fr_trace_json","dump_traceback"]'
+BOTH = b'["fr_trace_json","dump_nccl_trace_json"]'
+
+
+@pytest.mark.parametrize(
+    ("answers", "data", "problem"),
+    [
+        ({"/handler/": (200, NAMES), "/handler/fr_trace_json": (200, b"{}")}, b"{}", ""),
+        ({"/handler/": (200, BOTH), "/handler/dump_nccl_trace_json": (200, b"[1]")}, b"[1]", ""),
+        ({"/handler/": (200, b'["ping"]')}, b"", "records no operations"),
+        ({"/handler/": (200, NAMES)}, b"", "answered 404"),
+        ({"/handler/": (200, NAMES), "/handler/fr_trace_json": (200, b"x" * 101)}, b"", "answered more than"),
+    ],
+    ids=["cpu", "nccl", "no recorder", "not there", "too long"],
+)
+def test_worker_server_is_asked_for_its_recorder_and_nothing_else(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    answers: dict[str, tuple[int, bytes]],
+    data: bytes,
+    problem: str,
+) -> None:
+    monkeypatch.setattr(evidence, "DUMP_BYTES", 100)
+    path = tmp_path / "ws"
+    where = {"TORCH_WORKER_SERVER_SOCKET": str(path)}
+    with WorkerServer(path, answers) as server, process(tmp_path, log=tmp_path / "err", **where) as ring:
+        found = by_name(ring)["rank0.fr.json"]
+    assert found.data == data and problem in found.problem and bool(found.problem) == bool(problem)
+    assert set(server.asked) <= {"GET /handler/", "POST /handler/fr_trace_json", "POST /handler/dump_nccl_trace_json"}
+
+
+def test_file_in_the_place_of_the_worker_server_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "ws"
+    path.write_text("a file of somebody's")
+    with process(tmp_path, log=tmp_path / "err", TORCH_WORKER_SERVER_SOCKET=str(path)) as ring:
+        assert "is no socket" in by_name(ring)["rank0.fr.json"].problem
+
+
+def test_worker_server_that_is_gone_is_said(tmp_path: Path) -> None:
+    where = str(tmp_path / "gone")
+    with process(tmp_path, log=tmp_path / "err", TORCH_WORKER_SERVER_SOCKET=where) as ring:
+        assert any("No such file" in found.problem for found in evidence.gather(ring))
