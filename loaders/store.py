@@ -226,6 +226,11 @@ class Store:
         count = int(self.meta.get("jobs", "1"))
         return [self, *(OtherJob(self, number) for number in range(1, min(count, MOST_JOBS)))]
 
+    def parts(self) -> list[OtherJob]:
+        """Return the sides of the evidence that nothing joins, each as if it were all; empty where all is joined."""
+        count = int(self.meta.get("jobs", "1"))
+        return [OtherJob(self, count + number) for number in range(int(self.meta.get("parts", "0")))]
+
     def guarded_sql(
         self, sql: str, *, row_limit: int = 10_000, time_limit_s: float = 10.0, memory_limit: str = "512MiB"
     ) -> GuardedResult:
@@ -323,27 +328,17 @@ def _run_guarded(engine: duckdb.DuckDBPyConnection, sql: str, row_limit: int, ti
         timer.cancel()
 
 
-Relation = Any
-"""Rows that a query names: Parquet files of this machine, as a tuple of paths, or a table or dataset of Arrow."""
+Relations = Mapping[str, Any]
+"""Rows by name: Parquet files of this machine, as a tuple of paths, or a table or dataset of Arrow."""
 
 
 @contextmanager
-def _files_engine(
-    relations: Mapping[str, Relation], threads: int, memory_limit: str
-) -> Generator[duckdb.DuckDBPyConnection]:
-    config = {**_CLOSED, "threads": str(threads), "memory_limit": memory_limit, "max_temp_directory_size": "0B"}
-    del config["enable_external_access"]  # until the views over exactly these files are there
-    engine = duckdb.connect(_IN_MEMORY, config=config)
+def _files_engine(relations: Relations, threads: int, memory_limit: str) -> Generator[duckdb.DuckDBPyConnection]:
+    engine = _open_engine(threads, memory_limit)
     try:
-        engine.execute(_NO_BAR)
-        files = {name: paths for name, paths in relations.items() if isinstance(paths, tuple)}
-        engine.execute("SET allowed_paths = ?", [[path for paths in files.values() for path in paths]])
-        for name, relation in relations.items():
-            if name in files:
-                listed = ", ".join("'" + path.replace("'", "''") + "'" for path in files[name])
-                engine.execute(f'CREATE VIEW "{name}" AS FROM read_parquet([{listed}], hive_partitioning = false)')
-            else:
-                engine.register(name, relation)
+        files: list[str] = [path for paths in relations.values() if isinstance(paths, tuple) for path in paths]
+        engine.execute("SET allowed_paths = ?", [files])
+        _attach(engine, relations)
         engine.execute("SET enable_external_access = false")
         engine.execute("SET lock_configuration = true")
         yield engine
@@ -353,42 +348,49 @@ def _files_engine(
         engine.close()
 
 
+def _attach(connection: duckdb.DuckDBPyConnection, relations: Relations) -> None:
+    """Name rows, for this connection alone."""
+    connection.execute(_NO_BAR)
+    for name, relation in relations.items():
+        if isinstance(relation, tuple):
+            listed = ", ".join("'" + str(path).replace("'", "''") + "'" for path in relation)
+            connection.execute(f'CREATE TEMP VIEW "{name}" AS FROM read_parquet([{listed}], hive_partitioning = false)')
+        else:
+            connection.register(name, relation)
+
+
 def aggregate(
     sql: str,
-    relations: Mapping[str, Relation],
+    relations: Relations,
     params: Mapping[str, object] | None = None,
     *,
     threads: int = 1,
     memory_limit: str = "1GiB",
 ) -> pa.Table:
-    """Answer a query of ours over files or tables that are no trace, in an engine of its own.
-
-    Raises:
-        StoreError: a file is missing or damaged, or the limit of memory was passed.
-    """
-    bound = dict(params) if params else None
-    if any(isinstance(relation, tuple) for relation in relations.values()):
-        with _files_engine(relations, threads, memory_limit) as engine:
-            return engine.sql(sql, params=bound).to_arrow_table()
-    cursor = _tables_root(os.getpid()).cursor()
+    """Answer a query of ours over files or tables that are no trace; raises StoreError where one cannot be read."""
+    cursor = _shared_engine(os.getpid(), threads, memory_limit).cursor()
     try:
-        cursor.execute(_NO_BAR)
-        for name, relation in relations.items():
-            cursor.register(name, relation)
-        return cursor.sql(sql, params=bound).to_arrow_table()
+        _attach(cursor, relations)
+        return cursor.sql(sql, params=dict(params) if params else None).to_arrow_table()
     except duckdb.Error as error:
         raise StoreError(_one_line(error)) from error
     finally:
         cursor.close()
 
 
-@cache  # An engine takes longer to open than most tables take to be merged.
-def _tables_root(_pid: int) -> duckdb.DuckDBPyConnection:
-    return duckdb.connect(_IN_MEMORY, config={**_CLOSED, "threads": "2", "memory_limit": "1GiB"})
+def _open_engine(threads: int, memory_limit: str) -> duckdb.DuckDBPyConnection:
+    """Open an engine that still reads files."""
+    config = {**_CLOSED, "threads": str(threads), "memory_limit": memory_limit, "max_temp_directory_size": "0B"}
+    return duckdb.connect(_IN_MEMORY, config=config | {"enable_external_access": "true"})
+
+
+@cache  # Opening one takes longer than most tables take to be merged. No user's SQL gets here.
+def _shared_engine(_pid: int, threads: int, memory_limit: str) -> duckdb.DuckDBPyConnection:
+    return _open_engine(threads, memory_limit)
 
 
 def guarded_files_sql(
-    sql: str, relations: Mapping[str, Relation], *, row_limit: int, time_limit_s: float, memory_limit: str
+    sql: str, relations: Relations, *, row_limit: int, time_limit_s: float, memory_limit: str
 ) -> GuardedResult:
     """Answer a user's SQL over files or tables: see `Store.guarded_sql`. It reaches no file but those given."""
     with _files_engine(relations, 2, memory_limit) as engine:

@@ -55,7 +55,7 @@ class LocalExecutor:
 class ProcessExecutor:
     """Processes of this machine, one thread each: their memory is given back, and one that dies is replaced."""
 
-    threads: Final = 1
+    threads: int = 1
 
     def __init__(self, *, processes: int | None = None) -> None:
         """`processes` None: as many as the machine has processors."""
@@ -108,7 +108,7 @@ class RayExecutor:
     A task whose worker or node dies is run again. Its nodes must have the same release of Mycroft and reach the files.
     """
 
-    threads: Final = 1
+    threads: int = 1
 
     def __init__(self, address: str = "auto", *, most_retries: int = 3) -> None:
         """Connect.

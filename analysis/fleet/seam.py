@@ -187,7 +187,7 @@ def run(reduction: Reduction, pieces: Iterable[Piece], window: Window, executor:
         held.append(part)
         if len(held) == _MERGE_AT:
             held = [merge(reduction, held)]
-    return merge(reduction, held)
+    return held[0] if len(held) == 1 else merge(reduction, held)
 
 
 def _partial_of(reduction: Reduction, window: Window, threads: int, piece: Piece) -> Table:

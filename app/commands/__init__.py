@@ -7,6 +7,7 @@ from mycroft.app.commands import (
     diagnose,
     doctor,
     export,
+    fleet,
     formats,
     load,
     plugin_path,
@@ -36,6 +37,7 @@ COMMANDS: tuple[Command, ...] = (
     agent.COMMAND,
     collect.COMMAND,
     watch.COMMAND,
+    fleet.COMMAND,
     doctor.COMMAND,
 )
 

@@ -48,10 +48,15 @@ def run(arguments: argparse.Namespace) -> int:
             memory_limit=f"{arguments.max_memory}MiB",
         )
     names, rows = answer.frame.columns, plain_rows(answer.frame)
-    _WRITERS[arguments.format](names, rows)
+    write_rows(arguments.format, names, rows)
     if answer.cut:
         print(f"mycroft: only the first {len(rows):,} rows are shown; see --max-rows", file=sys.stderr)
     return 0
+
+
+def write_rows(form: str, names: list[str], rows: list[list[Any]]) -> None:
+    """Print an answer as a `table`, as `csv`, or as `json`, an object a line."""
+    _WRITERS[form](names, rows)
 
 
 def _write_csv(names: list[str], rows: list[list[Any]]) -> None:

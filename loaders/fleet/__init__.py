@@ -3,15 +3,21 @@
 from mycroft.loaders.fleet.manifest import FleetManifest, FleetSegment, FleetStore, FleetStoreError
 from mycroft.loaders.fleet.pieces import FilesPiece, pieces_of
 from mycroft.loaders.fleet.place import Place, PlaceError, open_place
+from mycroft.loaders.fleet.reading import FleetReader, open_fleet
+from mycroft.loaders.fleet.shipping import Shipped, ship
 
 __all__ = [
     "FilesPiece",
     "FleetManifest",
+    "FleetReader",
     "FleetSegment",
     "FleetStore",
     "FleetStoreError",
     "Place",
     "PlaceError",
+    "Shipped",
+    "open_fleet",
     "open_place",
     "pieces_of",
+    "ship",
 ]

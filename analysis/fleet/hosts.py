@@ -1,0 +1,216 @@
+"""Hosts over time, from the roll-ups of minutes: the heat map of a fleet, and who stands out in job after job."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Final
+
+import numpy as np
+import pyarrow
+
+from mycroft.analysis.fleet.seam import Measure, Reduction, Table
+
+pa: Any = pyarrow
+
+ROLLUP: Final = "host_minute"
+HEAT_COLUMNS: Final = ("idle_max_ms", "late_max_ms", "open_ops_max", "errors", "lost_rows", "net_max_ns")
+MOST_BINS: Final = 200
+# A host needs this many operations or flows in a job for its means to say anything.
+_LEAST: Final = 100
+_LEAST_HOSTS: Final = 4
+_RATIO: Final = 1.3
+_DEVIATIONS: Final = 5.0
+# Median absolute deviation to standard deviation, of a normal distribution.
+_SIGMA: Final = 1.4826
+
+
+def heat(column: str, bin_ns: int) -> Reduction:
+    """Return the reduction of one column of the roll-up to hosts and bins of time: the greatest value in each.
+
+    Args:
+        column: one of `HEAT_COLUMNS`.
+        bin_ns: width of a bin; bins begin at multiples of it.
+    """
+    if column not in HEAT_COLUMNS or bin_ns <= 0:
+        raise ValueError(f"no heat map of {column!r} in bins of {bin_ns} ns")
+    # Of sums the greatest minute is shown: a mean would hide the one minute that matters.
+    return Reduction(
+        name=f"heat_{column}",
+        table=ROLLUP,
+        time="minute",
+        keys=("host", ("bin", f"epoch_ns(minute) // {bin_ns:d}")),
+        measures=(Measure("value", "max", column),),
+        types={"host": pa.string(), "bin": pa.int64(), "value": pa.uint64()},
+    )
+
+
+def bin_width_ns(span_ns: int) -> int:
+    """Return the width of a bin, in whole minutes, that cuts a span into at most `MOST_BINS`."""
+    minute = 60_000_000_000
+    return max(1, -(-span_ns // (minute * MOST_BINS))) * minute
+
+
+_SUMS: Final = (
+    "ops",
+    "timed",
+    "dur_sum_ns",
+    "flows",
+    "flow_bytes",
+    "net_sum_ns",
+    "peer_wait_sum_ns",
+    "post_delay_sum_ns",
+    "gpu_hold_sum_ns",
+    "lost_rows",
+    "errors",
+)
+HEALTH: Final = Reduction(
+    name="health",
+    table=ROLLUP,
+    time="minute",
+    keys=("host", "job"),
+    measures=(
+        Measure("minutes", "count"),
+        Measure("processes", "max", "processes"),
+        *(Measure(name, "sum", name) for name in _SUMS),
+        Measure("idle_max_ms", "max", "idle_max_ms"),
+    ),
+    types={
+        "host": pa.string(),
+        "job": pa.string(),
+        "minutes": pa.int64(),
+        "processes": pa.uint32(),
+        **{name: pa.uint64() for name in _SUMS},
+        "idle_max_ms": pa.uint32(),
+    },
+)
+"""What a host did and waited in each job."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Trait:
+    """A ratio that is about the same for all hosts of a job; `slow_is_low`: who is slow makes the others wait."""
+
+    name: str
+    what: str
+    over: str
+    under: str
+    slow_is_low: bool = False
+
+
+TRAITS: Final = (
+    _Trait("compute", "the others of its job wait for it", "dur_sum_ns", "timed", slow_is_low=True),
+    _Trait("gpu", "its GPUs hold what has come longer than those of its peers", "gpu_hold_sum_ns", "flows"),
+    _Trait("proxy", "its proxies post buffers later than those of its peers", "post_delay_sum_ns", "flows"),
+    _Trait("network", "a byte takes its network longer than that of its peers", "net_sum_ns", "flow_bytes"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StandsOut:
+    """A host that differs from its peers in several jobs. `ratio`: to the median host, in the job where it is least."""
+
+    host: str
+    trait: str
+    what: str
+    jobs: tuple[str, ...]
+    of_jobs: int
+    """Jobs it was in, of those that can be compared."""
+    ratio: float
+
+
+def stand_out(health: Iterable[Mapping[str, Any]]) -> tuple[StandsOut, ...]:
+    """Return the hosts that stand out in at least two jobs, and in more than half of those they were in.
+
+    One job is not enough: which stage of a pipeline a host works on makes as large a difference as a slow GPU. Hosts
+    that have the same place in every job can look alike, so this says where to look and blames nobody.
+
+    Args:
+        health: rows of `HEALTH`.
+    """
+    by_job: dict[str, list[Mapping[str, Any]]] = defaultdict(list)
+    for row in health:
+        if row["job"]:
+            by_job[row["job"]].append(row)
+    found: dict[tuple[str, _Trait], dict[str, float]] = defaultdict(dict)
+    compared: dict[tuple[str, _Trait], int] = defaultdict(int)
+    for job, rows in by_job.items():
+        for trait in TRAITS:
+            values = {row["host"]: value for row in rows if (value := _value(row, trait)) is not None}
+            if len(values) < _LEAST_HOSTS:
+                continue
+            for host in values:
+                compared[host, trait] += 1
+            for host, ratio in _outliers(values, slow_is_low=trait.slow_is_low).items():
+                found[host, trait][job] = ratio
+    said = [
+        StandsOut(host, trait.name, trait.what, tuple(sorted(jobs)), compared[host, trait], min(jobs.values()))
+        for (host, trait), jobs in found.items()
+        if len(jobs) >= 2 and 2 * len(jobs) > compared[host, trait]
+    ]
+    return tuple(sorted(said, key=lambda s: (-len(s.jobs), -s.ratio, s.host, s.trait)))
+
+
+def _value(row: Mapping[str, Any], trait: _Trait) -> float | None:
+    count = row["timed" if trait.under == "timed" else "flows"] or 0
+    over, under = row[trait.over], row[trait.under]
+    if count < _LEAST or over is None or not under:
+        return None
+    return float(over) / float(under)
+
+
+def _outliers(values: Mapping[str, float], *, slow_is_low: bool) -> dict[str, float]:
+    ordinary = median(values.values())
+    spread = _SIGMA * median(abs(value - ordinary) for value in values.values())
+    found: dict[str, float] = {}
+    for host, value in values.items():
+        far = (ordinary - value) if slow_is_low else (value - ordinary)
+        low, high = (value, ordinary) if slow_is_low else (ordinary, value)
+        if far > _DEVIATIONS * spread and high >= _RATIO * low and high > 0:
+            found[host] = high / low if low > 0 else float("inf")
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A value of each host in each bin of time, from bin `first` on; -1: nothing was told."""
+
+    hosts: tuple[str, ...]
+    first: int
+    values: Any
+    """NumPy, hosts by bins, int64."""
+
+
+EMPTY: Final = Grid((), 0, np.full((0, 0), -1, dtype=np.int64))
+
+
+def grid_of(cells: Table) -> Grid:
+    """Return the result of the reduction of `heat` as a grid."""
+    if not cells.num_rows:
+        return EMPTY
+    # Rows come ordered by host: equal names stand together.
+    named = cells.column("host").combine_chunks().dictionary_encode()
+    bins = np.asarray(cells.column("bin"))
+    first = int(bins.min())
+    values = np.full((len(named.dictionary), int(bins.max()) - first + 1), -1, dtype=np.int64)
+    values[np.asarray(named.indices), bins - first] = np.asarray(cells.column("value").cast(pa.int64()).fill_null(-1))
+    return Grid(tuple(named.dictionary.to_pylist()), first, values)
+
+
+def together(grids: Iterable[Grid]) -> Grid:
+    """Return several grids of equal bins as one: the greater value where two have one. Any order gives the same."""
+    some = [grid for grid in grids if grid.hosts]
+    if not some:
+        return EMPTY
+    hosts = tuple(sorted({host for grid in some for host in grid.hosts}))
+    place = {host: number for number, host in enumerate(hosts)}
+    first = min(grid.first for grid in some)
+    bins = max(grid.first + grid.values.shape[1] for grid in some) - first
+    values = np.full((len(hosts), bins), -1, dtype=np.int64)
+    for grid in some:
+        rows = np.array([place[host] for host in grid.hosts])
+        columns = slice(grid.first - first, grid.first - first + grid.values.shape[1])
+        values[rows, columns] = np.maximum(values[rows, columns], grid.values)
+    return Grid(hosts, first, values)

@@ -1,0 +1,197 @@
+"""`mycroft fleet`: what happened on all hosts over hours and days; SQL over it; and a store beyond one machine."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import sys
+from typing import TYPE_CHECKING, Any
+
+from mycroft.app.commands import options
+from mycroft.app.commands.command import Command
+
+if TYPE_CHECKING:
+    from mycroft.analysis.fleet import Executor, Window
+    from mycroft.analysis.fleet.report import FleetReport
+    from mycroft.loaders.fleet import FleetReader
+
+_UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
+_SHOWN = 20
+STORE_HELP = "a fleet's store: a folder or s3://bucket/prefix (default: that of the collector in --data)"
+
+
+def span(text: str) -> float:
+    """Read a span of time, such as `90m`, `24h` or `7d`, as seconds."""
+    try:
+        value = float(text[:-1]) * _UNITS[text[-1:]]
+    except (KeyError, ValueError):
+        value = 0.0
+    if 0 < value <= 366 * 86_400:
+        return value
+    raise argparse.ArgumentTypeError(f"{text}: a span such as 90m, 24h or 7d was expected, of at most a year")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    verbs = parser.add_subparsers(dest="fleet_verb", metavar="report|sql|push", required=True)
+    report = verbs.add_parser("report", help="incidents, repeat offenders, cost in GPU-hours, hardware that stands out")
+    report.add_argument("--json", action="store_true", help="as one JSON object")
+    sql = verbs.add_parser("sql", help="answer one SELECT over the rows and roll-ups of a window")
+    sql.add_argument(
+        "query", metavar="QUERY", help='such as "SELECT host, max(idle_max_ms) FROM host_minute GROUP BY 1"'
+    )
+    sql.add_argument("--format", choices=("table", "csv", "json"), default="table", help="(default: %(default)s)")
+    sql.add_argument("--max-rows", type=options.count, default=10_000, metavar="N", help="rows at most (%(default)s)")
+    sql.add_argument("--timeout", type=options.seconds, default=60.0, metavar="S", help="seconds at most (%(default)s)")
+    sql.add_argument("--max-memory", type=options.count, default=1024, metavar="MIB", help="MiB at most (%(default)s)")
+    for verb in (report, sql):
+        options.add_data(verb)
+        verb.add_argument("--store", metavar="URL", help=STORE_HELP)
+        verb.add_argument(
+            "--last", type=span, default=86_400.0, metavar="SPAN", help="until now, as 90m, 24h, 7d (24h)"
+        )
+    report.add_argument(
+        "--executor", choices=("local", "processes", "ray"), default="local", help="who works (default: %(default)s)"
+    )
+    report.add_argument("--ray-address", default="auto", metavar="HOST:PORT", help="of a cluster that runs (auto)")
+    push = verbs.add_parser("push", help="copy what a collector has to a fleet's store: a folder or s3://bucket/prefix")
+    options.add_data(push)
+    push.add_argument("store", metavar="URL", help="a folder, also of a shared file system, or s3://bucket/prefix")
+    push.add_argument("--name", default=None, help="name of this collector in the store (default: of this host)")
+    push.add_argument(
+        "--everything", action="store_true", help="the collector has stopped for good: what it has will not change"
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run one of the verbs."""
+    return {"report": _report, "sql": _sql, "push": _push}[arguments.fleet_verb](arguments)
+
+
+def _opened(arguments: argparse.Namespace) -> tuple[FleetReader, Window]:
+    from mycroft.app.fleet import last
+    from mycroft.loaders.fleet import open_fleet
+
+    url = arguments.store or str(options.data_dir_if_any(arguments))
+    return open_fleet(url), last(arguments.last)
+
+
+def _executor(arguments: argparse.Namespace) -> Executor:
+    from mycroft.analysis.fleet import LocalExecutor, ProcessExecutor, RayExecutor
+
+    if arguments.executor == "ray":
+        return RayExecutor(arguments.ray_address)
+    return ProcessExecutor() if arguments.executor == "processes" else LocalExecutor()
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    from mycroft.app import fleet
+
+    reader, window = _opened(arguments)
+    data = options.data_dir_if_any(arguments)
+    incidents = fleet.incidents_of(data, window) if data.is_dir() else []
+    found = fleet.report(reader, incidents, window, executor=_executor(arguments))
+    if arguments.json:
+        print(json.dumps(found.to_dict(), ensure_ascii=False, sort_keys=True))
+    else:
+        print("\n".join(lines(found)))
+    if not fleet.was_watched(data):
+        print(f"mycroft: no watch has looked at {data}: incidents are not known, which is not none", file=sys.stderr)
+    return 0
+
+
+def lines(report: FleetReport) -> list[str]:
+    """Return a report as text for a terminal."""
+    from mycroft.app import words
+
+    many = words.plural(len(report.incidents), "incident")
+    said = [f"{many} of {words.plural(report.jobs, 'job')}, {_time(report.since)} to {_time(report.until)} UTC"]
+    said.append(f"  stood or crashed: {report.gpu_hours_standing:,.1f} GPU-hours of whole jobs")
+    said.append(f"  lost to slowness: {report.gpu_hours_slow:,.1f} GPU-hours, where the verdicts could say")
+    if report.not_costed:
+        said.append(f"  not in either sum: {words.plural(report.not_costed, 'incident')}, size or loss is not known")
+    if report.incidents:
+        said += ["", "By class"]
+        said += [f"  {count:5}  {words.category(name)}" for name, count in report.by_category.items()]
+        said += ["", "Incidents, the latest first"]
+        for one in list(report.incidents)[::-1][:_SHOWN]:
+            end = "goes on" if one.closed is None else words.duration((one.closed - one.opened) * 1e9)
+            said.append(f"  {_time(one.opened)}  {_plain(one.title)}  {end}  {one.confidence}  {_plain(one.summary)}")
+        if len(report.incidents) > _SHOWN:
+            said.append(f"  and {len(report.incidents) - _SHOWN} more (--json)")
+    said += ["", "Repeat offenders: alone and surely to blame, at least twice"]
+    for offender in report.offenders[:_SHOWN]:
+        said.append(
+            f"  {offender.kind} {_plain(offender.name)}: {words.plural(offender.incidents, 'incident')} in "
+            f"{words.plural(offender.jobs, 'job')}, {offender.gpu_hours:,.1f} GPU-hours "
+            f"({', '.join(map(words.category, offender.categories))})"
+        )
+    if not report.offenders:
+        said.append("  none")
+    said += ["", "Hardware that stands out in several jobs: look at it, nothing is proven"]
+    for one in report.stand_out[:_SHOWN]:
+        said.append(
+            f"  {_plain(one.host)}: {one.what}; {len(one.jobs)} of {words.plural(one.of_jobs, 'job')}, "
+            f"at least {one.ratio:.2f} times the median host"
+        )
+    if not report.stand_out:
+        said.append("  none")
+    return said
+
+
+def _time(seconds: float) -> str:
+    import time
+
+    return time.strftime("%Y-%m-%d %H:%M", time.gmtime(seconds))
+
+
+def _plain(text: str) -> str:
+    # Names come from strangers' hosts and must not speak to the terminal.
+    return "".join(char if char.isprintable() else "·" for char in text)[:200]
+
+
+def _sql(arguments: argparse.Namespace) -> int:
+    from mycroft.app import fleet
+    from mycroft.app.commands.sql import write_rows
+    from mycroft.app.plain_rows import plain_rows
+
+    reader, window = _opened(arguments)
+    data = options.data_dir_if_any(arguments)
+    incidents = fleet.incidents_of(data, window) if data.is_dir() else []
+    answer = reader.guarded_sql(
+        arguments.query,
+        {"incidents": fleet.incident_table(incidents)},
+        since_ns=window.since_ns,
+        until_ns=window.until_ns,
+        row_limit=arguments.max_rows,
+        time_limit_s=arguments.timeout,
+        memory_limit=f"{arguments.max_memory}MiB",
+    )
+    rows: list[list[Any]] = plain_rows(answer.frame)
+    write_rows(arguments.format, answer.frame.columns, rows)
+    if answer.cut:
+        print(f"mycroft: only the first {len(rows):,} rows are shown; see --max-rows", file=sys.stderr)
+    return 0
+
+
+def _push(arguments: argparse.Namespace) -> int:
+    from mycroft.loaders.fleet import FleetStore, open_place, ship
+
+    root = options.data_dir_if_any(arguments) / "live" / "store"
+    store = FleetStore(open_place(arguments.store))
+    shipped = ship(root, store, origin=arguments.name or socket.gethostname(), everything=arguments.everything)
+    print(
+        f"{shipped.segments} segments, {shipped.size_bytes / 1e6:,.1f} MB, copied to {store.place.url}; "
+        f"{shipped.waiting} may still change and wait"
+    )
+    return 0
+
+
+COMMAND = Command(
+    name="fleet",
+    summary="what happened on all hosts over hours and days: report, SQL, and a store beyond one machine",
+    configure=configure,
+    run=run,
+    epilog="docs/scale-out.md tells how far one machine goes, and what comes after it",
+)

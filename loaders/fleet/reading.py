@@ -1,0 +1,113 @@
+"""Reading a store of whichever kind: a collector's own folder, or a fleet's at a place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from mycroft.loaders.collector.manifest import read_manifest
+from mycroft.loaders.collector.rollups import SCHEMAS
+from mycroft.loaders.collector.segments import ALL_TABLES, table_schema
+from mycroft.loaders.fleet.manifest import FleetManifest, FleetSegment, FleetStore
+from mycroft.loaders.fleet.pieces import FilesPiece, pieces_of
+from mycroft.loaders.fleet.place import PlaceError, open_place
+from mycroft.loaders.store import GuardedResult, guarded_files_sql
+
+TABLES: Final = (*ALL_TABLES, *SCHEMAS)
+# More files than that are a query over more than was meant; each costs a few ms to open.
+MOST_FILES: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class FleetReader:
+    """One version of a store. Later versions do not change it; its files stay for a grace period."""
+
+    url: str
+    manifest: FleetManifest
+
+    def pieces(self, table: str, *, since_ns: int, until_ns: int) -> list[FilesPiece]:
+        """Return the rows of a table in a window as pieces of work; by the bounds of files, nothing is opened."""
+        return self.pieces_of(self.manifest.of(table, since_ns=since_ns, until_ns=until_ns))
+
+    def pieces_of(self, segments: Iterable[FleetSegment]) -> list[FilesPiece]:
+        """Return segments of one table as pieces of work."""
+        return pieces_of(self.url, segments)
+
+    def guarded_sql(
+        self,
+        sql: str,
+        tables: Mapping[str, Any],
+        *,
+        since_ns: int,
+        until_ns: int,
+        row_limit: int,
+        time_limit_s: float,
+        memory_limit: str,
+    ) -> GuardedResult:
+        """Answer a user's SQL over the files of a window, and `tables` in memory beside them.
+
+        Rows of other times may be in it: files are chosen, not rows.
+
+        Raises:
+            PlaceError: the window has too many files, or they cannot be reached.
+            QueryRefusedError: it is not a single SELECT, or passes a limit.
+            StoreError: it is wrong SQL, or a file is damaged.
+        """
+        place = open_place(self.url)
+        relations: dict[str, Any] = dict(tables)
+        for name in TABLES:
+            segments = self.manifest.of(name, since_ns=since_ns, until_ns=until_ns)
+            if len(segments) > MOST_FILES:
+                raise PlaceError(f"{name}: {len(segments):,} files in this window; ask for a shorter one (--last)")
+            empty = (SCHEMAS[name] if name in SCHEMAS else table_schema(name)).empty_table()
+            relations[name] = place.relation([s.path for s in segments]) if segments else empty
+        return guarded_files_sql(
+            sql, relations, row_limit=row_limit, time_limit_s=time_limit_s, memory_limit=memory_limit
+        )
+
+
+def open_fleet(url: str) -> FleetReader:
+    """Return the newest version of a store: of a fleet's at a place, or of a collector's data folder.
+
+    Raises:
+        PlaceError: there is no store.
+        FleetStoreError: its manifest is damaged.
+        ManifestError: the same of a collector's.
+    """
+    if "://" not in url:
+        for root in (Path(url) / "live" / "store", Path(url)):
+            if (root / "log").is_dir():
+                return FleetReader(str(root), of_collector(root))
+    manifest = FleetStore(open_place(url)).read()
+    if manifest.version == 0:
+        raise PlaceError(
+            f"{url}: no store there. Give the data folder of a collector, or a place that one was pushed to "
+            "(`mycroft fleet push`)"
+        )
+    return FleetReader(open_place(url).url, manifest)
+
+
+def of_collector(root: Path) -> FleetManifest:
+    """Return the manifest of a collector's own store in the form of a fleet's.
+
+    Raises:
+        ManifestError: it cannot be read.
+    """
+    manifest = read_manifest(root / "manifest")
+    return FleetManifest(
+        version=manifest.version,
+        segments=tuple(
+            FleetSegment(
+                table=s.table,
+                path=s.path,
+                first_ns=s.first_ns,
+                last_ns=s.last_ns,
+                rows=s.rows,
+                size_bytes=s.size_bytes,
+                made=s.made,
+            )
+            for s in manifest.segments
+        ),
+    )

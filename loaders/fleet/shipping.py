@@ -1,0 +1,94 @@
+"""From a collector's own store to a fleet's: segments that will not change any more are copied and published.
+
+A collector puts small segments of an hour together while the hour lasts and for a while after it; what has been put
+together, or is too old to be, is final. A fleet's store thus is an hour or two behind, and holds nothing twice.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from mycroft.loaders.collector.manifest import Segment, read_manifest
+from mycroft.loaders.fleet.manifest import FleetSegment, FleetStore
+
+# After the end of its hour a segment waits this long for others to be put together with.
+SETTLED_S: Final = 7_200.0
+_HOUR_S: Final = 3_600.0
+# Of one table and hour; a collector puts so many together (`loaders.collector.keeper`).
+_COMPACT_AT: Final = 30
+# Versions are published after this many files, so that a long copy that is cut off need not begin again.
+_AT_ONCE: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """What one call has copied."""
+
+    segments: int
+    size_bytes: int
+    waiting: int
+    """Segments that are not final yet."""
+
+
+def final_segments(segments: Iterable[Segment], *, now: float) -> list[Segment]:
+    """Return those that their collector will not put together with others any more."""
+    known = list(segments)
+    small = Counter((s.table, _hour(s)) for s in known if s.level == 0)
+    return [
+        s
+        for s in known
+        if s.level > 0 or (now - s.made > _HOUR_S + SETTLED_S and small[s.table, _hour(s)] < _COMPACT_AT)
+    ]
+
+
+def _hour(segment: Segment) -> str:
+    return segment.path.rpartition("/")[0]
+
+
+def ship(root: Path, store: FleetStore, *, origin: str, now: float | None = None, everything: bool = False) -> Shipped:
+    """Copy what is final and not there yet, and publish it.
+
+    Args:
+        root: of the collector's store.
+        store: of the fleet.
+        origin: name of the collector; two must not have the same.
+        now: seconds since the epoch.
+        everything: the collector is at rest for good: what it has is final.
+
+    Raises:
+        MycroftError: a store cannot be read or written. What was published before stays.
+    """
+    now = time.time() if now is None else now
+    segments = read_manifest(root / "manifest").segments
+    ready = list(segments) if everything else final_segments(segments, now=now)
+    there = {s.origin for s in store.read().segments}
+    todo = [s for s in ready if f"{origin}/{s.path}" not in there]
+    size = 0
+    for first in range(0, len(todo), _AT_ONCE):
+        added = [_copied(root, store, segment, origin) for segment in todo[first : first + _AT_ONCE]]
+        size += sum(segment.size_bytes for segment in added)
+        store.add(added)
+    return Shipped(len(todo), size, len(segments) - len(ready))
+
+
+def _copied(root: Path, store: FleetStore, segment: Segment, origin: str) -> FleetSegment:
+    # The same name at every try: what an earlier one has left is written over.
+    hour = segment.path.split("/")[-2]
+    name = f"facts/{segment.table}/{hour}/group={origin}/{int(segment.made)}-{segment.path.rpartition('/')[2]}"
+    store.place.put(name, root / segment.path)
+    return FleetSegment(
+        table=segment.table,
+        path=name,
+        first_ns=segment.first_ns,
+        last_ns=segment.last_ns,
+        rows=segment.rows,
+        size_bytes=segment.size_bytes,
+        made=segment.made,
+        group=origin,
+        origin=f"{origin}/{segment.path}",
+    )
