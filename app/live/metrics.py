@@ -38,8 +38,13 @@ def render(metrics: Sequence[Metric]) -> str:
         lines += [f"# HELP {metric.name} {metric.help}", f"# TYPE {metric.name} {metric.kind}"]
         for labels, value in metric.samples:
             inside = ",".join(f'{name}="{_escaped(text)}"' for name, text in labels.items())
-            lines.append(f"{metric.name}{'{' + inside + '}' if inside else ''} {value:g}")
+            lines.append(f"{metric.name}{'{' + inside + '}' if inside else ''} {_written(value)}")
     return "\n".join(lines) + "\n"
+
+
+def _written(value: float) -> str:
+    """Return a number with all its digits: a count that is rounded has no rate, a time that is none."""
+    return str(int(value)) if float(value).is_integer() else repr(float(value))
 
 
 def _escaped(text: str) -> str:
@@ -100,7 +105,7 @@ def of_watch(state: LiveState) -> list[Metric]:
         one("mycroft_watch_jobs", "gauge", "Jobs that are watched.", float(values.get("jobs", 0))),
         one("mycroft_watch_ranks", "gauge", "Processes that are watched.", float(values.get("processes", 0))),
         one("mycroft_watch_window_rows", "gauge", "Rows that the watch holds.", float(values.get("rows", 0))),
-        one("mycroft_incidents_open_total", "gauge", "Open incidents of all categories.", float(len(opened))),
+        one("mycroft_incidents_open_all", "gauge", "Open incidents of all categories.", float(len(opened))),
         Metric(
             "mycroft_incidents_open",
             "gauge",

@@ -1,0 +1,59 @@
+"""The page of numbers, read by Prometheus' own parser."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from mycroft.app.live import metrics
+from mycroft.app.live.metrics import Metric, one, render
+from mycroft.app.live.state import LiveState
+from mycroft.app.state import State
+from tests.app.live.test_incidents import finding
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> LiveState:
+    return LiveState(State(tmp_path))
+
+
+def read(page: str) -> dict[str, list[tuple[dict[str, str], float]]]:
+    found: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(page):
+        assert family.documentation and family.type in ("counter", "gauge")
+        # What Prometheus' linter asks for: counters end with _total, and nothing else does.
+        for sample in family.samples:
+            assert sample.name.endswith("_total") == (family.type == "counter"), sample.name
+            found.setdefault(sample.name, []).append((sample.labels, sample.value))
+    return found
+
+
+@pytest.mark.parametrize("value", [0, 7, 123_456_789_012, 1_796_003_419.25, 1e-9, 0.1, 2.5e17])
+def test_numbers_keep_all_their_digits(value: float) -> None:
+    assert read(render([one("mycroft_x", "gauge", "Something.", value)]))["mycroft_x"] == [({}, value)]
+
+
+def test_text_in_a_label_cannot_become_another_line() -> None:
+    text = 'a"b\\c\nmycroft_y 1'
+    page = render([Metric("mycroft_x", "gauge", "Something.", (({"name": text}, 1.0),))])
+    assert read(page) == {"mycroft_x": [({"name": text}, 1.0)]}
+
+
+def test_labels_are_bounded_whatever_jobs_and_rules_say(state: LiveState) -> None:
+    state.set_numbers({"tick": {"seconds": 0.25, "jobs": 300, "processes": 10_240, "rows": 5_000_001}})
+    for number in range(60):
+        found = finding(f"category-{number}", (number,), hosts=(f"secret-host-{number}",))
+        state.open_incident(f"secret-job-{number}", found, why="")
+    page = render(metrics.of_watch(state))
+    got = read(page)
+    assert "secret" not in page
+    assert len(got["mycroft_incidents_open"]) <= 40
+    assert got["mycroft_incidents_open_all"] == [({}, 60.0)]
+    assert got["mycroft_watch_window_rows"] == [({}, 5_000_001.0)]
+    assert got["mycroft_watch_tick_timestamp_seconds"][0][1] == pytest.approx(state.numbers()["tick"][0], abs=1e-6)
+
+
+def test_watch_that_never_looked_shows_no_time_of_now(state: LiveState) -> None:
+    assert read(render(metrics.of_watch(state)))["mycroft_watch_tick_timestamp_seconds"] == [({}, 0.0)]
