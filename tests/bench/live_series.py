@@ -41,6 +41,8 @@ QUICK = (
 )  # fmt: skip
 BAR_S = 12.0
 LAYOUTS = {8: Layout(tp=2, pp=2, dp=2, hosts=4), 16: Layout(tp=4, pp=2, dp=2, hosts=4)}
+# Kernels of more ranks wait more and compute less: the job shares this machine with the watch, on a cluster it does not.
+UNITS = {8: 300, 16: 100}
 HEALTHY_PART_S = 900.0
 WATCHED_WITHIN_S = 120.0
 # An iteration that took so many times the usual shows the first effect of a fault that slows.
@@ -209,6 +211,7 @@ class Run:
             "hosts_are": self.job.hosts_are,
             "iteration_s": statistics.median(spans) if spans else None,
             "seconds": time.time() - self.ends[0][0] if self.ends else 0.0,
+            "job_cores": sum(sum(rank.cpu_s) for rank in self.job.ranks) / max(1e-9, sum(self.job.ranks[0].seconds)),
             "load": os.getloadavg()[0],
             "incidents": len(incidents),
             "alerts": len(self.webhook.alerts),
@@ -345,7 +348,8 @@ def one(fault: str, seed: int, given: argparse.Namespace, root: Path, part_s: fl
     base = SCENARIOS[fault]
     usual = SCENARIOS["none"].layout
     layout = LAYOUTS[given.ranks] if base.layout == usual else base.layout
-    scenario = replace(base, layout=layout, seed=seed)
+    work = replace(base.work, kernel_units=min(base.work.kernel_units, UNITS[given.ranks]))
+    scenario = replace(base, layout=layout, seed=seed, work=work if base.work.kernel_ms else base.work)
     run = Run(scenario, root / f"{fault}-{seed}", settle_s=given.settle, part_s=part_s, torch=given.torch)
     return {"fault": fault, "seed": seed, **run.run()}
 
