@@ -41,7 +41,7 @@ QUICK = (
 )  # fmt: skip
 BAR_S = 12.0
 LAYOUTS = {8: Layout(tp=2, pp=2, dp=2, hosts=4), 16: Layout(tp=4, pp=2, dp=2, hosts=4)}
-# Kernels of more ranks wait more and compute less: the job shares this machine with the watch, on a cluster it does not.
+# Kernels of more ranks compute less: the job shares this machine with the watch, on a cluster it does not.
 UNITS = {8: 300, 16: 100}
 HEALTHY_PART_S = 900.0
 WATCHED_WITHIN_S = 120.0
