@@ -192,7 +192,7 @@ def _trace_routes(root: Blueprint) -> None:
 
 def _exported(trace: str, generation: int | None, kind: str) -> Response:
     reader = reader_of(trace, generation)
-    data = collect(reader, state=state_here())
+    data = collect(reader, state=state_here(), pictures=kind == "html")
     redact = request.args.get("redact", "0") not in {"", "0", "false"}
     if kind == "html":
         answer = Response(export.to_html(data, redact=redact), mimetype="text/html")

@@ -1,7 +1,8 @@
 """A diagnosis as one file that needs nothing else, redacted on request: HTML, Markdown, JSON, ranks as CSV.
 
-The HTML shows what the diagnosis page shows, made by the same code and the same style sheets, without any script and
-without a request to anywhere. Links of the dashboard lead to places inside the document.
+The HTML shows what the diagnosis page shows, made by the same code and the same style sheets, without a request to
+anywhere. Flow and timeline are drawn by the dashboard's own modules, from what the file holds; where there is neither,
+there is no script. Links of the dashboard lead to places inside the document.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import mycroft
-from mycroft.app import markdown_summary, urls, words
+from mycroft.app import export_script, markdown_summary, urls, words
+from mycroft.app.export_pictures import Pictures
 from mycroft.app.redaction import Redactor
 from mycroft.app.tabular import csv_text
 
@@ -75,6 +77,7 @@ class ExportData:
     hosts: Sequence[str] = ()
     group_sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     notes: Sequence[ExportedNote] = ()
+    pictures: Pictures = field(default_factory=Pictures)
 
 
 def redacted(data: ExportData) -> ExportData:
@@ -95,6 +98,7 @@ def redacted(data: ExportData) -> ExportData:
         ],
         hosts=(),
         # Who wrote is a name of the site as well; that somebody wrote, and when, is not.
+        pictures=data.pictures.redacted(redactor),
         notes=[replace(note, author="", text=redactor.text(note.text)) for note in data.notes],
     )
 
@@ -172,14 +176,22 @@ def to_html(data: ExportData, *, redact: bool = False) -> str:
     for finding in findings:
         prefix = f"{finding['id']}-" if finding else ""
         body = write(
-            diagnosis.view(data.verdict, finding, context), relink=lambda href, at=prefix: _inside(href, anchors, at)
+            diagnosis.view(
+                data.verdict,
+                finding,
+                context,
+                flow=_flow_panel(html, data.pictures, finding),
+                timeline=_timeline_panel(html, data.pictures, finding),
+            ),
+            relink=lambda href, at=prefix: _inside(href, anchors, at),
         )
         # Each finding is a page of the dashboard with ids of its own; here they share one document.
-        body = re.sub(r' id="(claim-[^"]*|quality)"', rf' id="{prefix}\1"', body)
+        body = re.sub(r' id="(claim-[^"]*|quality|flow|timeline)"', rf' id="{prefix}\1"', body)
         own = [note for note in data.notes if note.incident == (finding["id"] if finding else diagnosis.WHOLE)]
         body += write(_notes(html, own), relink=lambda _: None)
         parts.append(f'<section id="finding-{escape(finding["id"]) if finding else "none"}">{body}</section>')
     parts.append(write([_ranks_table(html, data), _excerpts(html, data, files)], relink=lambda _: None))
+    script = _script(data.pictures)
     note = "Names of hosts, addresses, users and directories are replaced." if redact else ""
     return _DOCUMENT.format(
         title=escape(f"{data.title}: {data.verdict['summary']}"[:300]),
@@ -187,6 +199,8 @@ def to_html(data: ExportData, *, redact: bool = False) -> str:
         head=escape(f"{data.title} · generation {data.generation} · Mycroft {mycroft.__version__}"),
         note=escape(note),
         body="\n".join(parts),
+        policy=escape(export_script.policy() if script else NO_SCRIPT, quote=True),
+        script=script,
     )
 
 
@@ -198,7 +212,7 @@ _DOCUMENT: Final = """<!DOCTYPE html>
 <meta name="color-scheme" content="light dark">
 <meta name="referrer" content="no-referrer">
 <meta http-equiv="Content-Security-Policy" \
-content="default-src 'none'; style-src 'unsafe-inline'; font-src data:; img-src data:">
+content="{policy}">
 <title>{title}</title>
 <style>
 {css}
@@ -209,9 +223,11 @@ content="default-src 'none'; style-src 'unsafe-inline'; font-src data:; img-src 
 <p class="muted">{head} {note}</p>
 {body}
 </main>
-</body>
+{script}</body>
 </html>
 """
+NO_SCRIPT: Final = "default-src 'none'; style-src 'unsafe-inline'; font-src data:; img-src data:"
+_WITHOUT: Final = "A script of this file draws the picture here. Where it may not run, all else can still be read."
 _OWN_CSS: Final = """
 .export .page { max-width: 1280px; margin: 0 auto; padding: 16px; }
 .export pre { overflow-x: auto; margin: 4px 0 0; }
@@ -220,6 +236,58 @@ _OWN_CSS: Final = """
 .export :target { outline: 2px solid currentColor; outline-offset: 2px; }
 .export section { margin-bottom: 16px; }
 """
+
+
+def _script(pictures: Pictures) -> str:
+    """Return the script of the document and what its pictures are drawn from; empty where there is no picture."""
+    if pictures.timeline is None and not any(picture.flow for picture in pictures.flows.values()):
+        return ""
+    # In JSON only texts hold `<`, where it may be written otherwise; nothing can then end the element.
+    answers = json.dumps(pictures.answers(), separators=(",", ":")).replace("<", "\\u003c")
+    return (
+        '<div id="live-region" class="sr-only" aria-live="polite"></div>\n'
+        f'<script type="application/json" id="answers">{answers}</script>\n'
+        f"<script>{export_script.script()}</script>\n"
+    )
+
+
+def _flow_panel(html: Any, pictures: Pictures, finding: Mapping[str, Any] | None) -> Any:
+    from mycroft.app.pages.flow_panel import SHAPES
+    from mycroft.app.pages.panel import attributes, panel
+
+    picture = None if finding is None else pictures.flows.get(finding["id"])
+    if finding is None or picture is None:
+        return None
+    if picture.flow is None:
+        content = html.P(
+            f"The flow of {words.plural(picture.ranks, 'rank')} is too large for a file; it is on the dashboard."
+        )
+    else:
+        content = html.Div(html.P(_WITHOUT, className="muted"), **attributes(data_flow=f"flow/{finding['id']}"))
+    note = f"{picture.named} · {words.plural(picture.ranks, 'rank')}"
+    return panel(f"Chunk flow, {SHAPES[picture.shape]}", content, note=note, id="flow")
+
+
+def _timeline_panel(html: Any, pictures: Pictures, finding: Mapping[str, Any] | None) -> Any:
+    from mycroft.app.pages.panel import attributes, panel
+
+    picture = pictures.timeline
+    if finding is None or (picture is None and not pictures.said):
+        return None
+    if picture is None:
+        return panel("Timeline", html.P(pictures.said), id="timeline")
+    window = picture.windows.get(finding["id"])
+    place = html.Div(
+        html.P(_WITHOUT, className="muted"),
+        **attributes(
+            data_timeline="timeline",
+            data_height="240",
+            data_embedded="",
+            data_window=None if window is None else f"{window[0]}-{window[1]}",
+        ),
+    )
+    said = html.P(f"{picture.said[:1].upper()}{picture.said[1:]}.", className="muted") if picture.said else None
+    return panel("Timeline", place, said, note="rows are ranks", id="timeline")
 
 
 def _inside(href: str, anchors: set[str], prefix: str) -> str | None:

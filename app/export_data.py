@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from mycroft.app import notes
 from mycroft.app.export import CONTEXT_LINES, Excerpt, ExportData, ExportedNote, RankRow
+from mycroft.app.export_pictures import Pictures, pictures_of
 from mycroft.app.pages.ranks_grid import roles
 from mycroft.app.queries import TraceReader
 from mycroft.app.reads import evidence, ranks, verdicts
@@ -32,8 +33,13 @@ class NoVerdictError(MycroftError):
     http_status = 404
 
 
-def collect(reader: TraceReader, *, state: State | None = None) -> ExportData:
-    """Return the export of a trace; `state` is where the notes on it are, None for a file without a catalogue.
+def collect(reader: TraceReader, *, state: State | None = None, pictures: bool = False) -> ExportData:
+    """Return the export of a trace.
+
+    Args:
+        reader: of the trace.
+        state: where the notes on it are; None for a file without a catalogue.
+        pictures: whether to take what flows and timeline are drawn from; only HTML shows them.
 
     Raises:
         NoVerdictError: it holds no verdict.
@@ -53,6 +59,7 @@ def collect(reader: TraceReader, *, state: State | None = None) -> ExportData:
         excerpts=_excerpts(reader, verdict),
         hosts=sorted(hosts),
         group_sizes=verdicts.group_sizes(reader, verdict),
+        pictures=pictures_of(reader, verdict) if pictures else Pictures(),
         notes=[
             ExportedNote(incident=note.incident, author=note.author, created=note.created, text=note.text)
             for note in (notes.of_trace(state, reader.trace) if state is not None else ())

@@ -15,6 +15,7 @@ DROPPED: Final = frozenset({"Button", "Form", "Input", "Textarea", "Select", "Sc
 _RENAMED: Final = {"className": "class", "htmlFor": "for", "rowSpan": "rowspan", "colSpan": "colspan"}
 _KEPT: Final = frozenset(
     {"id", "title", "role", "scope", "lang", "dir", "open", "hidden", "tabIndex", "start", "value", "max", "min"}
+    | {"data-flow", "data-timeline", "data-window", "data-height", "data-embedded"}
     | set(_RENAMED)
 )
 _TAG: Final = re.compile(r"[a-z][a-z0-9]*\Z")

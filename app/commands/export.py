@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace) -> int:
     if writers.keys() & targets.keys():
         # A trace file that somebody sent has no notes beside it.
         state = None if Path(arguments.trace).is_file() else State(options.data_dir_if_any(arguments))
-        data = collect(reader, state=state)
+        data = collect(reader, state=state, pictures="html" in targets)
         for kind in writers.keys() & targets.keys():
             _write(targets[kind], writers[kind](data, redact=arguments.redact))
     if "perfetto" in targets:
