@@ -39,6 +39,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--interval", metavar="S", type=options.seconds, default=1.0, help="seconds between batches (1)"
     )
+    parser.add_argument(
+        "--no-devices",
+        action="store_true",
+        help="do not read the host's devices (ports and their counters, GPU clocks, PCIe links, the kernel's log)",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -59,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         token=token,
         interval_s=arguments.interval,
         spool_bytes=arguments.spool_mb * MIB,
+        devices=not arguments.no_devices,
         **{name: value for name, value in given.items() if value is not None},  # pyright: ignore[reportArgumentType]
     )
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.INFO, stream=sys.stderr)

@@ -25,6 +25,7 @@ import msgspec
 
 from mycroft.tracer.agent import evidence
 from mycroft.tracer.agent.batch import MOST_WIRE_BYTES, Batch, BatchKey, Gap, encode, tables_of
+from mycroft.tracer.agent.devices import Devices, Watcher
 from mycroft.tracer.agent.rings import Rings
 from mycroft.tracer.agent.sender import AgentError, Collector, Request, Sender
 from mycroft.tracer.agent.spool import Spool, write_whole
@@ -34,6 +35,7 @@ CURSORS: Final = "cursors.json"
 _MOST_PIECES: Final = 8
 _REMEMBERED: Final = 256
 _MOST_CURSORS: Final = 10_000
+_MOST_FACTS: Final = 1000
 
 
 def default_folder() -> Path:
@@ -49,7 +51,7 @@ def default_state() -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """What an agent is told. Sizes are bytes, times seconds."""
+    """What an agent is told. Sizes are bytes, times seconds. `devices`: whether the host's devices are read."""
 
     collector: str
     folders: tuple[Path, ...] = field(default_factory=lambda: (default_folder(),))
@@ -60,13 +62,14 @@ class AgentSettings:
     interval_s: float = 1.0
     spool_bytes: int = 256 << 20
     history: int = 20_000
+    devices: bool = True
 
 
 class Agent:
     """One agent. `turn` is what it does once an interval; `run` does it until it is asked to stop."""
 
-    def __init__(self, settings: AgentSettings) -> None:
-        """Take over what an earlier agent left; nothing is sent yet.
+    def __init__(self, settings: AgentSettings, *, devices: Devices | None = None) -> None:
+        """Take over what an earlier agent left; nothing is sent yet. `devices` None: those of this machine.
 
         Raises:
             AgentError: if the address is none, another agent has the spool, or it cannot be used.
@@ -89,6 +92,7 @@ class Agent:
             history=settings.history,
         )
         self.sender = Sender(self.collector, self.spool, on_request=self._requested)
+        self.watcher = Watcher(devices or Devices()) if settings.devices else None
         self._version = metadata.version("mycroft-trace")
         self._requests: queue.Queue[Request] = queue.Queue(maxsize=16)
         self._done: OrderedDict[str, None] = OrderedDict()
@@ -106,7 +110,10 @@ class Agent:
         gaps = (*turn.gaps, *([lost] if lost is not None else []))
         self._seq += 1
         key = BatchKey(host=self.settings.host, boot=self.boot, seq=self._seq, made_ns=time.time_ns(), rows=turn.rows)
-        batch = Batch(key=key, rings=turn.rings, tables=tables_of(turn.parts), gaps=gaps, agent=self._version)
+        facts = self.watcher.take(_MOST_FACTS) if self.watcher is not None else ()
+        batch = Batch(
+            key=key, rings=turn.rings, tables=tables_of(turn.parts), gaps=gaps, facts=facts, agent=self._version
+        )
         wire = encode(batch)
         if len(wire) > MOST_WIRE_BYTES:
             # Cannot be with the bounds of a turn; if it is, it must not stand in the way of the rest.
@@ -119,6 +126,8 @@ class Agent:
         except OSError as error:
             # The rows stay in the ring, which holds hours; the next turn reads them again.
             self.rings.untold(turn.gaps)
+            if self.watcher is not None:
+                self.watcher.give_back(facts)
             if lost is not None:
                 self.spool.owe(lost)
             self._say(f"the spool cannot be written ({error.strerror or error}); the rings hold what is new")
@@ -170,6 +179,11 @@ class Agent:
                 answer = self.collector.post("/api/v1/evidence", found.data, {**about, "X-Mycroft-Name": found.name})
                 if not answer.taken:
                     problems.append(f"{found.name}: not taken ({answer.status} {answer.text})")
+        if self.watcher is not None:
+            for name, data in self.watcher.files(self.settings.host).items():
+                answer = self.collector.post("/api/v1/evidence", data, {**about, "X-Mycroft-Name": name})
+                if not answer.taken:
+                    problems.append(f"{name}: not taken ({answer.status} {answer.text})")
         self.collector.post("/api/v1/evidence/end", msgspec.json.encode(problems), about)
         return problems
 
@@ -189,6 +203,8 @@ class Agent:
     def run(self, *, each: Callable[[], None] | None = None) -> None:
         """Follow until `stop`."""
         self.sender.start()
+        if self.watcher is not None:
+            self.watcher.start()
         helper = threading.Thread(target=self._serve_requests, name="evidence", daemon=True)
         helper.start()
         due = time.monotonic()
@@ -200,6 +216,8 @@ class Agent:
                 each()
             due = max(due + self.settings.interval_s, time.monotonic())
             self._stopping.wait(due - time.monotonic())
+        if self.watcher is not None:
+            self.watcher.stop()
         self._try_turn()
         # What is not sent now waits on disk for the next agent.
         self.sender.stop(patience_s=2.0)
