@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from mycroft.analysis.config import FLOW_DEFAULTS
 from mycroft.app.live.config import LiveConfig
 from mycroft.app.live.incidents import Event, Incidents, same
 from mycroft.app.live.judge import JUDGE_S, look
@@ -48,8 +49,12 @@ SWEEP_S: Final = 3600.0
 # Incidents that are over are kept for a year with their evidence; their traces until somebody removes them.
 KEEP_S: Final = 365 * 86_400.0
 MOST_SUSPECTS: Final = 8
-# Half of a job has begun nothing for this long: from now on each second counts. The rules need five at least.
-MAY_STAND_NS: Final = 4_000_000_000
+# Half of a job has begun nothing for so long: no rule would say yet that it stands, and a look would only be in the way
+# of the one that could; and from when on each second counts.
+SOON_NS: Final = 2_500_000_000
+MAY_STAND_NS: Final = FLOW_DEFAULTS.crash_ns
+# ... until it is idle, or has been told of.
+IDLE_NS: Final = 60_000_000_000
 _MOST_TITLE: Final = 80
 # Detectors are asked for this much of the past at the first look: an incident may be older than the watch.
 _FIRST_NS: Final = 60_000_000_000
@@ -206,7 +211,7 @@ class Watch:
         from mycroft.loaders.collector import fresh_until
 
         now = time.monotonic()
-        if now < job.next_look and not may_stand(group, job.ended):
+        if not is_due(group, job.ended, rested=now >= job.next_look):
             return
         at_ns, silent = fresh_until(group, patience_s=PATIENCE_S)
         group = newest_of_each_rank(group)
@@ -410,7 +415,7 @@ class Watch:
         for group in self.window.jobs():
             name = self._names.get(group[0].key)
             job = self._jobs.get(name) if name is not None else None
-            if job is None or job.over or not may_stand(group, job.ended):
+            if job is None or job.over or not is_due(group, job.ended, rested=False):
                 continue
             at_ns, _ = fresh_until(group, patience_s=PATIENCE_S)
             if at_ns > job.looked_ns:
@@ -427,20 +432,33 @@ class Watch:
             os.close(self._lock)
 
 
-def may_stand(group: Sequence[Process], ended: int) -> bool:
-    """Whether a job should be looked at now, however long looks take: a process ended, or half have begun nothing.
+def is_due(group: Sequence[Process], ended: int, *, rested: bool) -> bool:
+    """Whether a job should be looked at now.
 
     Says only when to look, never what there is: `last_enq_ns` is a word that every status carries.
+
+    Args:
+        group: processes of the job.
+        ended: how many of them had ended at the last look.
+        rested: the last look is so long ago that the next costs nobody anything.
     """
     if sum(process.ended for process in newest_of_each_rank(group)) > ended:
         return True
+    silence = silence_ns(group)
+    if silence <= SOON_NS:
+        return rested
+    return silence > MAY_STAND_NS and (rested or silence < IDLE_NS)
+
+
+def silence_ns(group: Sequence[Process]) -> int:
+    """Return for how long half of the processes have begun nothing, as their agents last told; 0: none ever did."""
     silences: list[int] = []
     for process in group:
         begun = max((comm.last_enq_ns or 0 for comm in process.status.communicators), default=0)
         if begun and not process.ended:
             silences.append(process.told_ns - begun)
     silences.sort()
-    return bool(silences) and silences[len(silences) // 2] > MAY_STAND_NS
+    return silences[len(silences) // 2] if silences else 0
 
 
 def newest_of_each_rank(group: Sequence[Process]) -> list[Process]:

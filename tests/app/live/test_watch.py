@@ -150,3 +150,39 @@ def test_process_that_was_replaced_is_left_out(watch: Watch, job: Job) -> None:
     older.status = replace(older.status, process=replace(older.status.process, started_ns=-1))
     kept = newest_of_each_rank([older, *group])
     assert "older" not in {process.key for process in kept} and len(kept) == len(group)
+
+
+def test_job_that_may_stand_is_looked_at_without_rest_and_not_before_a_rule_could_say_so(
+    watch: Watch, job: Job
+) -> None:
+    from dataclasses import replace
+
+    from mycroft.app.live.watch import is_due
+
+    feed(watch, job, seconds=3)
+    group = watch.window.jobs()[0]
+
+    def silent(seconds: float) -> None:
+        for process in group:
+            comms = process.status.communicators
+            begun = process.told_ns - int(seconds * SECOND)
+            process.status = replace(process.status, communicators=tuple(replace(c, last_enq_ns=begun) for c in comms))
+
+    for seconds, with_rest, without in (
+        (0.2, True, False),
+        (4.0, False, False),
+        (5.5, True, True),
+        (90.0, True, False),
+    ):
+        silent(seconds)
+        assert (is_due(group, 0, rested=True), is_due(group, 0, rested=False)) == (with_rest, without), seconds
+    # A process that ended is looked at, once.
+    silent(0.2)
+    group[0].status = replace(group[0].status, closed=True)
+    assert is_due(group, 0, rested=False) and not is_due(group, 1, rested=False)
+    # A minority that is silent is in nobody's way.
+    for process in group[1 : len(group) // 2 - 1]:
+        comms = process.status.communicators
+        old = process.told_ns - 9 * SECOND
+        process.status = replace(process.status, communicators=tuple(replace(c, last_enq_ns=old) for c in comms))
+    assert not is_due(group, 1, rested=False) and is_due(group, 1, rested=True)
