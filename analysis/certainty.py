@@ -17,7 +17,9 @@ SEND_ONLY: Final = 0.7
 OP_LEVEL_ABSENT: Final = 0.95
 OP_LEVEL_DEVICE: Final = 0.6
 ACCUSED_SILENT: Final = 0.8
+NEVER_HEARD: Final = 0.6
 AGREES: Final = 1.2
+CONTRADICTS: Final = 0.5
 # A link that loses the receiver's word of what it posted leaves a sender that has data and does not send.
 LOST_CREDIT: Final = 0.7
 

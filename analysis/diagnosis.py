@@ -17,8 +17,8 @@ from mycroft.analysis.config import DEFAULTS, NS_PER_S, Thresholds
 from mycroft.analysis.culprits import blame
 from mycroft.analysis.facts import Facts, Frames, read_facts
 from mycroft.analysis.findings import compose
-from mycroft.analysis.flow_findings import with_flows
 from mycroft.analysis.flow_verdict import FlowEvidence, flow_evidence, young
+from mycroft.analysis.joint_findings import with_flows
 from mycroft.analysis.liveness import Liveness, judge
 from mycroft.analysis.machine import read_machine
 from mycroft.analysis.machine_rules import symptom_time
@@ -26,7 +26,7 @@ from mycroft.analysis.matching import match
 from mycroft.analysis.mismatch import find_mismatches
 from mycroft.analysis.several_jobs import apart, others_in, parts_in, together
 from mycroft.analysis.stacks import places
-from mycroft.analysis.stall_places import with_reason
+from mycroft.analysis.stall_places import with_sources
 from mycroft.analysis.undecided import decided, wanted
 from mycroft.analysis.verdict import RULES_VERSION, EvidenceSummary, Finding, Status, Unknown, Verdict
 from mycroft.analysis.waitgraph import build
@@ -54,7 +54,7 @@ def _diagnose(store: Frames, limits: Thresholds) -> Verdict:
     facts = read_facts(store)
     evidence = flow_evidence(store, limits.flow)
     case = _standing(build_case(facts, limits=limits), evidence)
-    told = tuple(with_reason(case, finding) for finding in evidence.findings)
+    told = tuple(with_sources(case, finding) for finding in evidence.findings)
     kept, gaps = decided(case, blame(case))
     findings = with_flows(_without_flight(case, evidence, compose(case, kept)), told)
     status, summary = _headline(case, findings, evidence, gaps)

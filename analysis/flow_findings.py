@@ -40,10 +40,7 @@ ORDER BY comm_id
 HOSTS: Final = "SELECT r.rank, h.name AS host, r.pid FROM ranks r LEFT JOIN hosts h USING (host_id) ORDER BY r.rank"
 # What keeps a rank from coming, and looks the same from the others.
 _NOT_COMING: Final = ("dataloader", "checkpoint", "exception", "code_divergence")
-# Ranks that did not mean the same; and what others look like that wait for them.
-_MEANT: Final = ("code_divergence", "size_mismatch")
-_WHY_ELSEWHERE: Final = ("absent", "process_died")
-_WAITS: Final = ("absent", "device_hang", "order_deadlock", "unknown")
+_OF_DEVICES: Final = ("gpu", "gpus", "nvlink", "circle")
 PATH_SHOWN: Final = 12
 
 
@@ -197,53 +194,14 @@ def stalls_of(store: Frames, snapshot: Snapshot, limits: FlowLimits) -> tuple[Fi
     graph = FlowGraph(snapshot, limits)
     graph.build()
     teller = _Teller(store, snapshot, limits)
-    causes = [c for c in of_hosts(grouped(graph.causes()), teller.hosts, snapshot.traced) if teller.old_enough(c)]
+    ends = of_hosts(grouped(graph.causes()), teller.hosts, snapshot.traced)
+    causes = [c for c in ends if teller.old_enough(c)]
+    # Whoever keeps more ranks waiting and is given more time may be why these GPUs stand: nobody is named before that.
+    patient = max((len(c.blocked) for c in ends if c not in causes), default=0)
+    causes = [c for c in causes if len(c.blocked) >= patient or kind_of(c) not in _OF_DEVICES]
     blocked = {r for c in causes for r in c.blocked}
     found = [teller.finding(c, others=[o for o in causes if o is not c], blocked=len(blocked)) for c in causes]
     return tuple(replace(f, id=f"f{n}") for n, f in enumerate(found, 1))
-
-
-def with_flows(others: Sequence[Finding], flows: Sequence[Finding]) -> tuple[Finding, ...]:
-    """Put findings over flows before those of other sources, and drop what says the same with less.
-
-    An absent or dead rank with its own evidence (a stack, an exit code) stays as the other sources tell it: they know
-    why. A stall that names only ranks which wait for something else is that stall, seen from further away. Ranks that
-    did not mean the same operation are why: the flows show only how the others came to stand.
-    """
-    meant = [f for f in others if f.category in _MEANT and f.root_cause.ranks and not f.root_cause.one_of]
-    if meant and all(f.status in ("hang", "crash") for f in flows):
-        comm = meant[0].collective.comm if meant[0].collective is not None else None
-        flows = tuple(f for f in flows if not _follows_from(f, set(meant[0].root_cause.ranks), comm))
-        flows = (meant[0], *flows)
-    if not flows:
-        return tuple(replace(f, id=f"f{n}") for n, f in enumerate(others, 1))
-    better: list[Finding] = []
-    kept: list[Finding] = []
-    for flow in flows:
-        same = [f for f in others if set(f.root_cause.ranks) == set(flow.root_cause.ranks)]
-        told = [f for f in same if flow.category in _WHY_ELSEWHERE and f.category not in (*_WAITS, "unknown")]
-        told = told or [f for f in same if flow.category == f.category and flow.category in _WHY_ELSEWHERE]
-        better.append(told[0] if told else flow)
-    involved = {r for f in flows for r in (*f.root_cause.ranks, *f.victims)}
-    for other in others:
-        if any(other is b for b in better):
-            continue
-        if other.status in ("hang", "crash") and set(other.root_cause.ranks) <= involved:
-            continue
-        kept.append(other)
-    return tuple(replace(f, id=f"f{n}") for n, f in enumerate((*better, *kept), 1))
-
-
-def _follows_from(stall: Finding, odd: set[int], comm: str | None) -> bool:
-    """Whether a stall is what becomes of a job in which some ranks meant another operation or size in `comm`.
-
-    Whoever stands then waits, in the end, for them; or for data of that communicator that does not fit.
-    """
-    accused = set(stall.root_cause.ranks)
-    if stall.category in ("process_died", "process_stopped"):
-        return False
-    there = stall.collective is not None and stall.collective.comm == comm
-    return bool(odd & {*accused, *stall.victims}) and (there or stall.category in _WAITS)
 
 
 class _Teller:

@@ -20,7 +20,7 @@ from mycroft.analysis.host_clocks import RANK_HOSTS, clock_offsets
 # Rows of a Flight Recorder of the same run are counted from another number and know no kernel: only the tracer's own
 # are read here.
 RING_DUMPS: Final = """
-SELECT rank, coalesce(has_timing, FALSE) AS kernels, lib_version
+SELECT rank, coalesce(has_timing, FALSE) AS kernels, lib_version, coalesce(entries, 0) AS entries
 FROM rank_dumps
 WHERE kind = 'ring'
 ORDER BY rank
@@ -175,6 +175,7 @@ class _Reading:
         self.store = store
         self.limits = limits
         self.kernels = {int(r): bool(k) for r, k in rings.select("rank", "kernels").iter_rows()}
+        self.empty = {int(r) for r, n in rings.select("rank", "entries").iter_rows() if not n}
         self.raw_steps = any(str(v) == _RAW_STEPS for v in rings["lib_version"])
         self.at = at
         self.offsets = clock_offsets(store, at=at) if offsets is None else offsets
@@ -280,6 +281,10 @@ class _Reading:
         limit = max(self.limits.silent_ns, longest + round(usual))
         alive = {int(r): a for r, a in last.select("rank", "alive").iter_rows()}
         silent = {r: alive.get(r) for r, ts in heard.items() if at_ns - ts > limit}
+        # A trace without a row, while those of the others have long had some.
+        first = min(heard.values(), default=at_ns) if beats.is_empty() else int(beats["ts"].min())  # pyright: ignore[reportArgumentType]
+        if at_ns - first > limit:
+            silent |= dict.fromkeys(sorted(self.empty - set(heard)))
         return heard, silent, at_ns, round(loss, 3)
 
     def _pause(self, beats: pl.DataFrame) -> int:

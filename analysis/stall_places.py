@@ -8,22 +8,91 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from datetime import datetime
 from typing import Final
 
+from mycroft.analysis.absence import Life
 from mycroft.analysis.case import Case
-from mycroft.analysis.certainty import AGREES, HIGH, MEDIUM
-from mycroft.analysis.claims import Claim, Suspicion
+from mycroft.analysis.certainty import AGREES, CONTRADICTS, HIGH, MEDIUM
+from mycroft.analysis.claims import Claim, Ref, Suspicion
 from mycroft.analysis.classes import classify
+from mycroft.analysis.config import NS_PER_S
 from mycroft.analysis.findings import next_steps
 from mycroft.analysis.verdict import Alternative, Confidence, Evidence, Finding
 
 # What may explain a finding of the flows, by its category. Of a process that is gone only its end counts.
 _ENDS: Final = ("killed", "out_of_memory", "exception", "node_failed")
 _PLACES: Final = ("in_dataloader", "in_checkpoint", "in_evaluation", "in_exception", "in_code")
+# What it then is, by what is said of a rank.
+_OTHERWISE: Final[Mapping[str, str]] = {
+    "stopped": "process_stopped",
+    "waits_elsewhere": "unknown",
+    "out_of_memory": "out_of_memory",
+    "exception": "exception",
+}
 _EXPLAINS: Final[Mapping[str, tuple[str, ...]]] = {
     "absent": (*_ENDS, *_PLACES, "finished"),
     "process_died": _ENDS,
 }
+
+
+def with_sources(case: Case, finding: Finding) -> Finding:
+    """Return the finding as it is once the other sources of the incident were asked: why, and whether they agree."""
+    told = with_reason(case, finding)
+    return told if told is not finding else with_doubts(case, finding)
+
+
+def with_doubts(case: Case, finding: Finding) -> Finding:
+    """Return the finding with the doubt that another source casts on it: half as sure (section 10 of the design)."""
+    against = _against(case, finding)
+    if not against or finding.certainty is None:
+        return finding
+    certainty = round(finding.certainty * CONTRADICTS, 3)
+    why = [w.replace("; no other source (corroboration)", "") for w in finding.confidence_why[:-1]]
+    others = [Alternative(_OTHERWISE.get(c.kind, "process_died"), c.ranks, f"not excluded: {c.text}") for c in against]
+    return replace(
+        finding,
+        certainty=certainty,
+        confidence=_word(certainty, finding.confidence),
+        confidence_why=(
+            f"{against[0].text}, which speaks against it (corroboration {CONTRADICTS:.2f})",
+            *why,
+            f"in numbers {certainty:.2f} of 1",
+        ),
+        alternatives=(*finding.alternatives, *others),
+        evidence=(*finding.evidence, *_rows(case, against, first=len(finding.evidence) + 1)),
+    )
+
+
+def _against(case: Case, finding: Finding) -> list[Claim]:
+    """Return what other sources say that does not go with the finding.
+
+    Of others that ended only what came before the stall: launchers end the rest afterwards.
+    """
+    accused = set(finding.root_cause.ranks)
+    found: list[Claim] = []
+    if finding.category == "absent":
+        found += [c for c in case.place_claims(sorted(accused)) if c.kind == "waits_elsewhere"]
+    if finding.category == "process_died":
+        found += [_alive(rank, life) for rank in sorted(accused) if (life := case.lives.get(rank)) and life.alive]
+    since = None if finding.since is None else datetime.fromisoformat(finding.since).timestamp() * NS_PER_S
+    for claim in case.signs:
+        early = since is not None and claim.since is not None and claim.since <= since
+        if (
+            claim.kind in _ENDS
+            and early
+            and not accused & set(claim.ranks)
+            and set(claim.ranks) <= set(finding.victims)
+        ):
+            found.append(claim)
+    return found
+
+
+def _alive(rank: int, life: Life) -> Claim:
+    assert life.alive is not None
+    text = f"rank {rank} was alive when its process was looked at"
+    ref = Ref(text, life.alive.file, life.alive.line)
+    return Claim("snapshot", "stopped", (rank,), "weak", text, (ref,), life.alive.ts)
 
 
 def with_reason(case: Case, finding: Finding) -> Finding:

@@ -10,6 +10,7 @@ from mycroft.analysis.certainty import (
     ACCUSED_SILENT,
     AGREES,
     LOST_CREDIT,
+    NEVER_HEARD,
     OP_LEVEL_ABSENT,
     OP_LEVEL_DEVICE,
     SEND_ONLY,
@@ -192,6 +193,8 @@ def certainty_of(snapshot: Snapshot, w: Weight) -> Certainty:
 def _sides(snapshot: Snapshot, w: Weight) -> tuple[float, str]:
     accused_traced = any(r in snapshot.traced for r in w.ranks)
     if w.sink in ("crash", "silent", "stopped"):
+        if w.sink == "silent" and not any(r in snapshot.heard for r in w.ranks):
+            return NEVER_HEARD, "its trace holds no row: it ended at once, never began, or was not traced"
         if w.sink == "silent" and not w.host_answers:
             return ACCUSED_SILENT, "nothing comes from it or its host: process, host and tracer cannot be told apart"
         return 1.0, "others of its host are heard" if w.host_answers else "its process was looked at"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,13 +10,14 @@ import numpy as np
 from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_S
 from mycroft.analysis.facts import read_facts
 from mycroft.analysis.flow import FlowKey, Half, OpenOp, OpKey, Snapshot
-from mycroft.analysis.flow_findings import with_flows
+from mycroft.analysis.flow_findings import stalls_of
 from mycroft.analysis.flow_graph import Cause, FlowGraph, flow_of
+from mycroft.analysis.joint_findings import with_flows
 from mycroft.analysis.matching import match
 from mycroft.analysis.mismatch import find_mismatches
-from mycroft.analysis.stall_causes import grouped
+from mycroft.analysis.stall_causes import grouped, kind_of
 from mycroft.analysis.verdict import Collective, Finding, RootCause
-from tests.analysis.simulated_jobs import Rows, damaged
+from tests.analysis.simulated_jobs import Rows, damaged, job
 
 AT = 100 * NS_PER_S
 OP = OpKey(comm=0, seq=9)
@@ -133,7 +135,7 @@ def test_sender_that_has_finished_while_its_receiver_lacks_data_is_one_end_of_th
             finished=frozenset({(1, OP)}),
         )
     )
-    assert [c.kind for c in grouped(found)] == ["net"]
+    assert [kind_of(c) for c in grouped(found)] == ["net"]
 
 
 def finding(
@@ -176,3 +178,40 @@ def test_what_the_tracer_says_of_bytes_shows_who_passed_another_size() -> None:
     found = find_mismatches(facts, match(facts))
 
     assert [(m.aspect, m.odd) for m in found] == [("size", (9,))]
+
+
+def test_gpu_that_stands_is_not_named_before_a_rank_that_keeps_more_waiting_has_had_its_time() -> None:
+    """A rank that does not come may pause for 15 s, a GPU is told after 8 s: at 10 s a victim might lead."""
+    pair = OpKey(comm=1, seq=4)
+    beside = FlowKey(pair, 0, 4, 5)
+    found = replace(
+        snapshot(
+            (0, 1, 2, 3, 4, 5),
+            algo="RING",
+            send={},
+            recv={},
+            inside=(0, 1, 3),
+            open={r: (OpenOp(r, pair, "all_gather", AT - 20 * NS_PER_S, started=True),) for r in (4, 5)},
+            members={0: (0, 1, 2, 3), 1: (4, 5)},
+        ),
+        send={beside: half(4, 4, 0, 0, 0)},
+        recv={beside: half(5, 4, 0, 0, 0)},
+    )
+    young = replace(found, at_ns=AT - 10 * NS_PER_S)
+
+    assert stalls_of(job("none").store, young, FLOW_DEFAULTS) == ()
+    late = stalls_of(job("none").store, found, FLOW_DEFAULTS)
+    assert [(f.category, f.root_cause.ranks) for f in late] == [("absent", (2,)), ("device_hang", (4,))]
+
+
+def test_on_sockets_only_the_receivers_half_tells_credit_from_network() -> None:
+    """A send is accepted without credit there: handed over and not acknowledged is either."""
+    sent = {(0, 1): half(0, 4, 4, 4, 0)}
+    (unseen,) = stalls_of(job("none").store, snapshot((0, 1), algo="RING", send=sent, recv={}), FLOW_DEFAULTS)
+    assert (unseen.category, unseen.root_cause.ranks, unseen.root_cause.one_of) == ("link_fault", (0, 1), True)
+    assert unseen.confidence == "low"
+    assert {"proxy_stall", "absent"} <= {a.category for a in unseen.alternatives if "not excluded" in a.rejected}
+
+    nothing_posted = {(0, 1): half(1, 0, 0, 0, 0)}
+    (seen,) = stalls_of(job("none").store, snapshot((0, 1), algo="RING", send=sent, recv=nothing_posted), FLOW_DEFAULTS)
+    assert (seen.category, seen.root_cause.ranks, seen.root_cause.one_of) == ("proxy_stall", (1,), False)

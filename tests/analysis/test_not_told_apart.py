@@ -114,6 +114,22 @@ def test_stall_inside_a_host_names_the_group_and_asks_for_the_driver() -> None:
     assert "xid" in finding.next_steps[0]
 
 
+def test_operations_without_steps_are_never_more_than_a_set_of_members() -> None:
+    """Registered buffers, CUDA graphs, NVLS: no post and no step is seen, only that nothing completes."""
+
+    def no_steps(rows: Rows) -> Rows:
+        for kind in ("state", "flow"):
+            rows[kind] = {name: values[:0] for name, values in rows[kind].items()}
+        return rows
+
+    verdict = diagnose(damaged("nic_down", no_steps).store)
+
+    (first, *_) = verdict.findings
+    assert first.root_cause.one_of and 9 in first.root_cause.ranks
+    assert first.confidence != "high"
+    assert first.next_steps
+
+
 def test_all_slower_and_nobody_standing_out_is_said_without_a_culprit() -> None:
     def stretched(rows: Rows) -> Rows:
         begin = 1_767_225_600_000_000_000 + 24_000_000_000

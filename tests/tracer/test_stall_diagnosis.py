@@ -185,3 +185,28 @@ def test_stack_of_a_rank_that_waits_changes_nothing(tools: Tools, tmp_path: Path
     (finding,) = verdict_of(rings, tmp_path / "trace.duckdb").findings
 
     assert (finding.root_cause.ranks, finding.category) == ((1,), "absent")
+
+
+WAITING_STACK = """\
+Process {pid}: python train.py
+Python v3.11.7 (/usr/bin/python3.11)
+
+Thread {pid} (idle): "MainThread"
+    all_reduce (torch/distributed/distributed_c10d.py:2501)
+    train_step (train.py:131)
+    <module> (train.py:200)
+"""
+
+
+def test_stack_that_does_not_go_with_it_halves_how_sure_an_absence_is(tools: Tools, tmp_path: Path) -> None:
+    rings = tmp_path / "rings"
+    assert tools.replay("stall_pair_absent", 7, rings).returncode == 0
+    (rings / "stack_rank_1.txt").write_text(WAITING_STACK.format(pid=4711))
+
+    (finding,) = verdict_of(rings, tmp_path / "trace.duckdb").findings
+
+    assert (finding.root_cause.ranks, finding.category) == ((1,), "absent")
+    assert finding.certainty is not None and finding.certainty <= 0.5
+    assert finding.confidence != "high"
+    assert "speaks against it (corroboration 0.50)" in finding.confidence_why[0]
+    assert any(e.file == "stack_rank_1.txt" for e in finding.evidence)
