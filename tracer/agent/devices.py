@@ -262,6 +262,8 @@ class Devices:
         self._told_ns: dict[tuple[str, str, str], int] = {}
         self._ports: list[_Port] = []
         self._links: list[_Link] = []
+        self._widths: dict[str, int] = {}
+        """The widest that each link was."""
         self._gpus = ""
         self._past: deque[tuple[int, list[_Port]]] = deque(maxlen=int(_RECENT_NS / (EACH_S * 1e9)) + 1)
 
@@ -290,6 +292,7 @@ class Devices:
                 facts += self._changed(now, kind, port.device, name=name, number=float(value))
         self._links = list(_links(self._root))
         for link in self._links:
+            self._widths[link.address] = max(self._widths.get(link.address, 0), link.width)
             text = f"x{link.width} of x{link.most_width}"
             facts += self._changed(now, "pcie_width", link.address, number=float(link.width), text=text)
         facts += self._read_gpus(now)
@@ -347,15 +350,21 @@ class Devices:
     # ---- for an incident --------------------------------------------------------------
 
     def files(self, host: str) -> dict[str, bytes]:
-        """Return what was read as files: the kernel's lines, counters now and up to ten minutes ago, links, GPUs."""
+        """Return what was read as files: the kernel's lines, counters now and up to ten minutes ago, links, GPUs.
+
+        Only what can have to do with a fault of now: lines of the last ten minutes, ports that worked meanwhile, links
+        that are narrower than they were, or than others of their kind. What is as it always was here is no news.
+        """
         found: dict[str, str] = {}
-        if self._kernel.lines:
+        recent = [line for line in list(self._kernel.lines) if line.ts_ns >= self._clock() - _RECENT_NS]
+        if recent:
             found["host.kernel.log"] = "".join(
                 f"{datetime.fromtimestamp(line.ts_ns / 1e9, UTC).isoformat(timespec='microseconds')} {host} kernel: "
                 f"{line.text}\n"
-                for line in list(self._kernel.lines)
+                for line in recent
             )
-        rdma = [port for port in self._ports if port.physical]
+        worked = {port.device for _, ports in self._past for port in ports if port.up}
+        rdma = [port for port in self._ports if port.physical and port.device in worked]
         if rdma:
             found["host.ports.txt"] = "".join(
                 f"link {port.device} state {port.state or 'UNKNOWN'} physical_state {port.physical}"
@@ -371,17 +380,22 @@ class Devices:
                     for port in moment[1]
                     if port.counters
                 )
-        if self._links:
+        links = [link for link in self._links if link.width < self._usual_width(link)]
+        if links:
             found["host.pcie.txt"] = "".join(
                 f"{link.address} {link.title}\n"
                 f"\tLnkCap: Port #0, Speed {link.most_speed}GT/s, Width x{link.most_width}\n"
                 f"\tLnkSta: Speed {link.speed}GT/s, Width x{link.width}"
                 f"{' (downgraded)' if link.width < link.most_width else ''}\n"
-                for link in self._links
+                for link in links
             )
         if self._gpus:
             found["host.gpus.csv"] = self._gpus
         return {name: text.encode() for name, text in found.items()}
+
+    def _usual_width(self, link: _Link) -> int:
+        others = [other.width for other in self._links if other.title == link.title]
+        return max([self._widths.get(link.address, 0), *others])
 
     def close(self) -> None:
         """Close the kernel's log."""

@@ -30,11 +30,12 @@ SMI_HEAD = (
 class Host:
     """A sysfs tree, a kernel log and an nvidia-smi that were made up, and a clock that moves when it is told to."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, now: int = NOW) -> None:
         self.root = folder / "sys"
         self.kmsg = folder / "kmsg"
         self.smi = folder / "nvidia-smi"
-        self.now = NOW
+        self.began = now - 1000 * S
+        self.now = now
         self.set(f"{IB}/state", "4: ACTIVE")
         self.set(f"{IB}/phys_state", "5: LinkUp")
         self.set(f"{IB}/counters/symbol_error", "0")
@@ -75,9 +76,9 @@ class Host:
             file.write(f"6,1,{int(at_s * 1e6)},-;{text}\n SUBSYSTEM=pci\n")
 
     def devices(self, **settings: object) -> Devices:
-        """The readers; the host began a thousand seconds before `NOW`."""
+        """The readers; the host began a thousand seconds before."""
         given = {"root": self.root, "kmsg": self.kmsg, "smi": str(self.smi), **settings}
-        return Devices(clock=lambda: self.now, uptime=lambda: self.now - NOW + 1000 * S, **given)  # type: ignore[arg-type]
+        return Devices(clock=lambda: self.now, uptime=lambda: self.now - self.began, **given)  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -146,12 +147,41 @@ def test_xid_and_out_of_memory_of_the_kernel_have_their_time_and_device(host: Ho
     assert devices.kernel() == []
     host.say(999, "Out of memory: Killed process 77 (python) total-vm:1kB")
     assert [(found.kind, found.number) for found in devices.kernel()] == [("oom_kill", 77.0)]
-    # The file for an incident has what came before the agent, too.
+    # The file for an incident has nothing of what was long over when it began.
     lines = devices.files("gpu-1")["host.kernel.log"].decode().splitlines()
-    assert len(lines) == 3
-    assert lines[0].endswith(
-        " gpu-1 kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid=4242, name=python, GPU has fallen off the bus."
-    )
+    assert [line.partition(" gpu-1 kernel: ")[2][:9] for line in lines] == ["NVRM: Xid", "Out of me"]
+
+
+def test_files_hold_what_is_news_and_not_what_was_always_so(host: Host) -> None:
+    host.set("class/infiniband/mlx5_1/ports/1/state", "1: DOWN")
+    host.set("class/infiniband/mlx5_1/ports/1/phys_state", "3: Disabled")
+    for name in ("class", "max_link_width", "current_link_speed", "max_link_speed"):
+        host.set(f"bus/pci/devices/0000:5e:00.0/{name}", (host.root / f"bus/pci/devices/{GPU}/{name}").read_text())
+    host.set("bus/pci/devices/0000:5e:00.0/class", "0x020700")
+    host.set("bus/pci/devices/0000:5e:00.0/current_link_width", "8")  # the slot has no more
+    devices = host.devices(smi="")
+    devices.read()
+    host.now += 10 * S
+    devices.read()
+    files = devices.files("gpu-1")
+    assert sorted(files) == ["host.nic_t0.txt", "host.nic_t1.txt", "host.ports.txt"]
+    assert files["host.ports.txt"] == b"link mlx5_0/1 state ACTIVE physical_state LinkUp\n"
+    host.set(f"bus/pci/devices/{GPU}/current_link_width", "4")
+    host.set(f"{IB}/state", "1: DOWN")
+    devices.read()
+    files = devices.files("gpu-1")
+    assert b"state DOWN" in files["host.ports.txt"]
+    assert files["host.pcie.txt"].count(b"LnkSta") == 1
+    assert b"Width x4 (downgraded)" in files["host.pcie.txt"]
+
+
+def test_link_that_is_narrower_than_others_of_its_kind_is_news(host: Host) -> None:
+    for name in ("class", "current_link_width", "max_link_width", "current_link_speed", "max_link_speed"):
+        host.set(f"bus/pci/devices/0000:5e:00.0/{name}", (host.root / f"bus/pci/devices/{GPU}/{name}").read_text())
+    host.set("bus/pci/devices/0000:5e:00.0/current_link_width", "2")
+    devices = host.devices(smi="")
+    devices.read()
+    assert devices.files("gpu-1")["host.pcie.txt"].startswith(b"0000:5e:00.0 3D controller")
 
 
 def test_host_without_any_of_it_tells_nothing_but_what_it_may_not_read(tmp_path: Path) -> None:
