@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import random
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -21,12 +22,15 @@ from mycroft.app.evaluation.simulated import EvaluationError
 from mycroft.app.ingest import NothingReadableError, Stages, prepare
 from mycroft.loaders.store import Store, StoreError, open_store
 from mycroft.scratch import scratch_folder
-from mycroft.tracer.testbed import SCENARIOS, Scenario, run_job
+from mycroft.tracer.testbed import SCENARIOS, Scenario, TestbedError, run_job
 from mycroft.tracer.testbed.faults import FAULT_BY_NAME
 
 TRUTH: Final = "truth.json"
 TRUTH_BYTES_MAX: Final = 1 << 20
 TRACE: Final = "trace.parquet"
+UNFINISHED: Final = ".unfinished"
+# Runs that fail one after the other: the machine cannot run the testbed.
+FAILED_MOST: Final = 3
 COMPONENTS_OF: Final[Mapping[str, tuple[str, ...]]] = {
     "nic_down": ("nic",),
     "nic_bw": ("nic",),
@@ -65,21 +69,35 @@ def make_runs(
 ) -> Iterator[Path]:
     """Run every fault so many times, each with another rank and time, and yield the folder of each run.
 
-    A run whose folder holds a truth already is not made again, so that an interrupted series can go on.
+    A run whose folder holds a truth already is not made again, so that an interrupted series can go on: a run is made
+    under another name, and what is found under that name was interrupted and is made anew. A run that fails is left
+    out; as many in a row end the series.
 
     Raises:
         EvaluationError: if a fault does not exist.
-        TestbedError: if a scenario cannot be run.
+        TestbedError: if no scenario can be run.
     """
     unknown = [fault for fault in faults if fault != "none" and fault not in COMPONENTS_OF]
     if unknown:
         raise EvaluationError(f"fault {unknown[0]!r}: expected none or one of {', '.join(COMPONENTS_OF)}")
+    failed = 0
     for number in range(times):
         for fault in faults:
             target = folder / f"{fault}-{first_seed + number}"
             if not (target / TRUTH).is_file():
+                unfinished = target.with_name(target.name + UNFINISHED)
+                shutil.rmtree(unfinished, ignore_errors=True)
                 say(f"{target.name}: running")
-                run_job(scenario_for(fault, first_seed + number), target, say=lambda _text: None)
+                try:
+                    run_job(scenario_for(fault, first_seed + number), unfinished, say=lambda _text: None)
+                except TestbedError as error:
+                    failed += 1
+                    if failed >= FAILED_MOST:
+                        raise
+                    say(f"{target.name}: left out: {error}")
+                    continue
+                unfinished.rename(target)
+            failed = 0
             yield target
 
 

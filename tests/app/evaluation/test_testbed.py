@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from mycroft.analysis.evaluation import score
+from mycroft.app.evaluation import testbed
 from mycroft.app.evaluation.simulated import EvaluationError
 from mycroft.app.evaluation.testbed import (
     COMPONENTS_OF,
@@ -19,6 +21,7 @@ from mycroft.app.evaluation.testbed import (
     seed_of,
 )
 from mycroft.tracer.simulator import export_tables, simulate, simulation
+from mycroft.tracer.testbed import Scenario, TestbedError
 from mycroft.tracer.testbed.faults import FAULTS
 
 
@@ -72,6 +75,32 @@ def test_a_series_that_was_interrupted_goes_on(tmp_path: Path) -> None:
     assert said == []
     with pytest.raises(EvaluationError, match="'no_such'"):
         list(make_runs(tmp_path, ["no_such"], times=1, first_seed=900, say=said.append))
+
+
+def test_what_an_interrupted_run_left_is_made_anew_and_a_run_that_fails_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = tmp_path / "killed-900.unfinished"
+    left.mkdir()
+    (left / "trace.parquet").write_text("half")
+
+    def run_job(made: Scenario, folder: Path, *, say: Callable[[str], None]) -> None:
+        assert not folder.exists()
+        if made.seed == 901:
+            raise TestbedError("no hosts")
+        folder.mkdir()
+        (folder / "truth.json").write_text("{}")
+
+    monkeypatch.setattr(testbed, "run_job", run_job)
+    said: list[str] = []
+    made = list(make_runs(tmp_path, ["killed"], times=3, first_seed=900, say=said.append))
+
+    assert [f.name for f in made] == ["killed-900", "killed-902"]
+    assert not left.exists()
+    assert "killed-901: left out: no hosts" in said
+    monkeypatch.setattr(testbed, "FAILED_MOST", 1)
+    with pytest.raises(TestbedError):
+        list(make_runs(tmp_path, ["killed"], times=3, first_seed=900, say=said.append))
 
 
 @pytest.mark.parametrize(
