@@ -32,6 +32,9 @@ EQUAL: Final = 0.1
 WINDOW: Final = 10
 # A lesser effect of the same rank that one fault brings along.
 SIDE_EFFECT: Final = 0.25
+# Error of the median of n values, in sigma / sqrt(n); effects of fewer than so many errors may be chance.
+MEDIAN_ERROR: Final = 1.25
+CHANCE: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +223,8 @@ class _Attribution:
         scores, parts = self._scores(effects)
         of_hosts, gone = self._host_nics(scores, parts, alarms)
         pairs = self._pairs(effects, alarms, set(gone))
-        nics = self._nics({r: s for r, s in scores.items() if r not in gone}, parts)
+        doubtful = self._within_scatter(effects, last - first + 1)
+        nics = self._nics({r: s for r, s in scores.items() if r not in gone and r not in doubtful}, parts)
         named = {r for c in nics for r in c.ranks} | set(gone) | {r for c in pairs for r in c.ranks}
         path = [] if named else self._path(alarms)
         return [*of_hosts, *nics, *pairs, *path]
@@ -237,6 +241,21 @@ class _Attribution:
                 per_rank[rank][name] = min(per_rank[rank].get(name, np.inf), float(effect[column]))
                 parts[rank].append((w, column))
         return {r: min(by.values()) for r, by in per_rank.items()}, parts
+
+    def _within_scatter(self, effects: Mapping[str, Floats], iterations: int) -> set[int]:
+        """Return the ranks of which a part of what they send or receive may be slow by chance.
+
+        What tells the two ends of a slow flow apart is what else each of them does; where that scatters more than it
+        has grown, it tells nothing.
+        """
+        found: set[int] = set()
+        for name, effect in effects.items():
+            w = self.found.watches[name]
+            error = MEDIAN_ERROR * w.sigma / np.sqrt(iterations)
+            found |= {
+                entity[0] for column, entity in enumerate(w.metric.entities) if float(effect[column]) < CHANCE * error
+            }
+        return found
 
     def _host_nics(
         self, scores: Mapping[int, float], parts: Mapping[int, list[tuple[Watch, int]]], alarms: Mapping[str, list[int]]
