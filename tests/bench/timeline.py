@@ -14,7 +14,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -126,25 +126,26 @@ def server(reader: TraceReader, views: int) -> None:
     told("bars of 99 ranks", times, sizes)
 
 
-# Moves the window `views` times and waits until what is shown is complete; the CPU time is the browser's own.
-_PAN: Final = """async ([views, span]) => {
+# One step of the reader in our page: a key, or a click into the minimap; done when all that is shown has come.
+_STEP: Final = """async ([key, shift, share]) => {
   const place = document.querySelector("[data-timeline]");
   const canvas = document.querySelector("canvas.timeline__canvas");
-  canvas.focus();
+  const map = document.querySelector("canvas.timeline__map");
   const frame = () => new Promise((resolve) => requestAnimationFrame(() => resolve()));
-  const times = [];
-  for (let at = 0; at < views; at += 1) {
-    const started = performance.now();
-    const key = at % 10 < 5 ? "ArrowRight" : "ArrowLeft";
-    canvas.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
-    await frame();
-    await frame();
-    while (!place.hasAttribute("data-settled")) await frame();
-    times.push(performance.now() - started);
-  }
-  return times;
+  const started = performance.now();
+  if (key === "map") {
+    const box = map.getBoundingClientRect();
+    const at = { clientX: box.left + 92 + share * (box.width - 100), clientY: box.top + 9, pointerId: 1 };
+    map.setPointerCapture = () => {};
+    map.dispatchEvent(new PointerEvent("pointerdown", { ...at, bubbles: true }));
+    map.dispatchEvent(new PointerEvent("pointerup", { ...at, bubbles: true }));
+  } else canvas.dispatchEvent(new KeyboardEvent("keydown", { key, shiftKey: shift, bubbles: true }));
+  await frame();
+  await frame();
+  while (!place.hasAttribute("data-settled")) await frame();
+  return performance.now() - started;
 }"""
-_PLOTLY: Final = """async ([address, cells, views]) => {
+_PLOTLY_START: Final = """async ([address, cells]) => {
   await new Promise((resolve, reject) => {
     const script = document.createElement("script");
     script.src = address;
@@ -156,57 +157,89 @@ _PLOTLY: Final = """async ([address, cells, views]) => {
   place.style.width = "1150px";
   place.style.height = "430px";
   document.body.replaceChildren(place);
-  await window.Plotly.newPlot(place, [{ z: cells, type: "heatmap", colorscale: "Cividis" }], {}, { staticPlot: false });
-  const times = [];
-  const wide = cells[0].length;
-  for (let at = 0; at < views; at += 1) {
-    const started = performance.now();
-    const shift = (at % 10) * (wide / 40);
-    await window.Plotly.relayout(place, { "xaxis.range": [shift, shift + wide / 2] });
-    await window.Plotly.restyle(place, { z: [cells] });
-    times.push(performance.now() - started);
-  }
-  return times;
+  window.cells = cells;
+  window.place = place;
+  // As a relayout callback works: the window changes, the answer of the server is the cells anew.
+  await window.Plotly.newPlot(place, [{ z: cells, type: "heatmap", colorscale: "Cividis" }], {});
 }"""
+_PLOTLY_STEP: Final = """async (at) => {
+  const { cells, place } = window;
+  const wide = cells[0].length;
+  const shift = (at % 10) * (wide / 40);
+  const started = performance.now();
+  await window.Plotly.relayout(place, { "xaxis.range": [shift, shift + wide / 2] });
+  await window.Plotly.restyle(place, { z: [cells] });
+  return performance.now() - started;
+}"""
+Step = tuple[str, bool, float]
+
+
+def pans(views: int) -> list[Step]:
+    """Return steps to and fro, whose tiles are soon all here."""
+    return [("ArrowRight" if at % 10 < 5 else "ArrowLeft", False, 0.0) for at in range(views)]
+
+
+def wanders(views: int) -> list[Step]:
+    """Return steps anywhere: along, in and out, to other ranks, to another place of the whole."""
+    chance = random.Random(SEED)
+    keys = ("+", "+", "-", "ArrowRight", "ArrowLeft", "ArrowDown", "ArrowUp", "map", "map")
+    return [(chance.choice(keys), chance.random() < 0.3, chance.random()) for _ in range(views)]
+
+
+def cells_of(reader: TraceReader) -> list[list[int]]:
+    """Return the cells of the finest kept level of about a thousand bins, for Plotly."""
+    plan = timeline.plan_of(reader)
+    level = min(1, plan.stored - 1)
+    empty = np.zeros((pyramid.SIDE, pyramid.SIDE), np.uint8)
+    bands: list[Any] = []
+    for y in range(-(-plan.ranks // pyramid.SIDE)):
+        row = [timeline.tile(reader, "late", level, y, x) for x in range(-(-plan.bins(level) // pyramid.SIDE))]
+        shape = (pyramid.SIDE, pyramid.SIDE)
+        bands.append(
+            np.hstack([empty if t is None else np.frombuffer(gzip.decompress(t), np.uint8).reshape(shape) for t in row])
+        )
+    return np.vstack(bands)[: plan.ranks, : plan.bins(level)].tolist()
 
 
 def browser(data_dir: Path, reader: TraceReader, views: int) -> None:
     """Measure redraws: ours by keys in the page, then Plotly's over the cells of one level."""
     plan = timeline.plan_of(reader)
-    level = min(1, plan.stored - 1)
-    bands = []
-    for y in range(-(-plan.ranks // pyramid.SIDE)):
-        row = [timeline.tile(reader, "late", level, y, x) for x in range(-(-plan.bins(level) // pyramid.SIDE))]
-        empty = np.zeros((pyramid.SIDE, pyramid.SIDE), np.uint8)
-        tiles = [
-            empty if t is None else np.frombuffer(gzip.decompress(t), np.uint8).reshape(pyramid.SIDE, pyramid.SIDE)
-            for t in row
-        ]
-        bands.append(np.hstack(tiles))
-    cells = np.vstack(bands)[: plan.ranks, : plan.bins(level)].tolist()
     with served(data_dir) as site, chromium() as running:
-        for name in ("canvas", "plotly"):
-            page = running.new_context(viewport=SIZE).new_page()
-            page.goto(f"{site.url}/t/bench/timeline?t=0-{plan.span_ns // 2000}")
+        page = running.new_context(viewport=SIZE).new_page()
+        session = page.context.new_cdp_session(page)
+        session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+        def spent() -> float:
+            found = {m["name"]: m["value"] for m in session.send("Performance.getMetrics")["metrics"]}
+            return float(found["TaskDuration"])
+
+        def measured(name: str, script: str, steps: Sequence[Any]) -> None:
+            walls: list[float] = []
+            costs: list[float] = []
+            for step in steps:
+                before = spent()
+                walls.append(page.evaluate(script, step) / 1000)
+                costs.append(spent() - before)
+            told(f"{name}: browser CPU", costs, [])
+            told(f"{name}: wall", walls, [])
+
+        def opened(query: str) -> None:
+            page.goto(f"{site.url}/t/bench/timeline{query}")
             page.wait_for_selector("[data-settled]")
-            session = page.context.new_cdp_session(page)
-            session.send("Performance.enable", {"timeDomain": "threadTicks"})
 
-            def spent(session: Any = session) -> float:
-                found = {m["name"]: m["value"] for m in session.send("Performance.getMetrics")["metrics"]}
-                return found["TaskDuration"]
-
-            if name == "canvas":
-                before = spent()
-                times = page.evaluate(_PAN, [views, plan.span_ns // 1000])
-            else:
-                address = "/_dash-component-suites/plotly/package_data/plotly.min.js"
-                page.evaluate(_PLOTLY, [address, cells, 1])
-                before = spent()
-                times = page.evaluate(_PLOTLY, [address, cells, views])
-            each = (spent() - before) / views
-            told(f"{name}: redraw, wall", [t / 1000 for t in times], [])
-            print(f"{name + ': browser CPU a redraw':34} {each * 1e3:8.1f} ms")
+        opened(f"?t=0-{plan.span_ns // 2000}")
+        for step in pans(10):
+            page.evaluate(_STEP, step)
+        measured("canvas, pan over cached tiles", _STEP, pans(views))
+        opened("")
+        measured("canvas, anywhere, with fetch", _STEP, wanders(views))
+        # With what is fetched on either side this is just below where heat becomes bars.
+        bar_us = min(58 * 100_000, plan.span_ns // 1000)
+        opened(f"?t=0-{bar_us}&y=0-89")
+        page.wait_for_selector("[data-mode=bars]")
+        measured("canvas, bars", _STEP, pans(views))
+        page.evaluate(_PLOTLY_START, ["/_dash-component-suites/plotly/package_data/plotly.min.js", cells_of(reader)])
+        measured("Plotly heat map", _PLOTLY_STEP, range(min(views, 30)))
 
 
 def main() -> int:

@@ -2,6 +2,7 @@
 
 import { announce } from "../copying.mjs";
 import { ramp } from "../ramp.mjs";
+import { build, parse } from "../urls.mjs";
 import { choose, settle, view as addressView } from "../view_state.mjs";
 import { matrix, pairLens, PAIRS_SHOWN, ringLens, treeLens } from "./lens.mjs";
 import { edgeAt, indexed, lastMovement, orderOf, said, WORDS, worstEdge } from "./states.mjs";
@@ -10,6 +11,8 @@ import { s } from "../svg.mjs";
 import { defs } from "./parts.mjs";
 
 const WIDTH_LEAST = 760;
+// What the timeline shows before and after the moment of the slider.
+const AROUND_US = 5e6;
 
 function make(name, attributes = {}, ...children) {
   const element = document.createElement(name);
@@ -50,6 +53,7 @@ class FlowView {
     this.read();
     this.listeners = [
       [window, "popstate", () => { this.read(); this.draw(); }],
+      [window, "mycroft:view", () => { this.read(); this.draw(); }],
       [window, "mycroft:theme", () => this.draw()],
     ];
     for (const [target, name, what] of this.listeners) target.addEventListener(name, what);
@@ -135,6 +139,11 @@ class FlowView {
       button("▶|", "Last state", () => this.moveTo(flow.ticks - 1)),
       this.clock,
     );
+    this.trace = parse(window.location.pathname).params.trace;
+    if (this.trace !== undefined) {
+      this.around = make("a", { class: "button button--small" }, "timeline around it");
+      time.append(this.around);
+    }
     const legend = make("div", { class: "flow__legend" });
     for (const [state, name] of LEGEND) {
       const item = make("span", {});
@@ -201,7 +210,17 @@ class FlowView {
     const shown = `${absolute.toISOString().slice(11, 23)} UTC`;
     this.clock.textContent = `${shown}, ${this.tick === flow.ticks - 1 ? "last state" : `${(((flow.ticks - 1 - this.tick) * flow.tick_ms) / 1000).toFixed(1)} s before the end`}`;
     this.slider.setAttribute("aria-valuetext", shown);
+    if (this.around) this.around.setAttribute("href", this.timelineAround(moment));
     if (this.table.open) this.fillTable();
+  }
+
+  /** The timeline of all ranks around a moment, ms after the first state, with the rank of the lens chosen. */
+  timelineAround(moment) {
+    const at = Math.round(this.flow.start_us + moment * 1000);
+    const { g } = addressView();
+    const view = { r: this.rank ?? undefined, t: [Math.max(0, at - AROUND_US), at + AROUND_US], g };
+    for (const [key, value] of Object.entries(view)) if (value === undefined) delete view[key];
+    return build({ page: "timeline", params: { trace: this.trace }, view, extra: [] });
   }
 
   drawStrips() {

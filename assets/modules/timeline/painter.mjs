@@ -44,6 +44,10 @@ export function codes({ view, level, levels, tiles, metric, order, width, height
   const made = new Uint8Array(width * height);
   const histogram = new Uint32Array(256);
   const rows = view.y1 - view.y0;
+  const begin = need.firstTile * SIDE;
+  // First the worst of the rows of a pixel, bin by bin along the tiles, then of the bins of a pixel: each cell is looked
+  // at once, however many pixels and rows it falls into.
+  const worst = new Uint8Array((need.lastTile - need.firstTile + 1) * SIDE);
   let before = -1;
   let beforeLast = -1;
   for (let y = 0; y < height; y += 1) {
@@ -56,25 +60,39 @@ export function codes({ view, level, levels, tiles, metric, order, width, height
     }
     before = first;
     beforeLast = last;
+    worst.fill(0);
     for (let row = first; row <= last && row < order.length; row += 1) {
-      const place = order[row];
-      const mine = sources.get(place >> 8);
-      if (!mine) continue;
-      const base = (place & 255) * SIDE;
-      for (let x = 0; x < width; x += 1) {
-        let worst = made[line + x];
-        for (let bin = from[x]; bin <= to[x]; bin += 1) {
-          const source = mine[(bin >> 8) - need.firstTile];
-          if (!source || source.data === null || source.data.length === 0) continue;
-          const code = source.data[base + ((bin >> source.shift) & 255)];
-          if (code > worst) worst = code;
-        }
-        made[line + x] = worst;
-      }
+      const mine = sources.get(order[row] >> 8);
+      if (mine) raise(worst, mine, (order[row] & 255) * SIDE, need);
+    }
+    for (let x = 0; x < width; x += 1) {
+      let code = 0;
+      for (let bin = from[x] - begin; bin <= to[x] - begin; bin += 1) if (worst[bin] > code) code = worst[bin];
+      made[line + x] = code;
     }
   }
   for (let at = 0; at < made.length; at += 1) histogram[made[at]] += 1;
   return { made, histogram, need };
+}
+
+/** Raises the worst of each bin by one row of the tiles beside each other; the row begins at `base` in each tile. */
+function raise(worst, tiles, base, { first, last, firstTile }) {
+  for (let at = 0; at < tiles.length; at += 1) {
+    const { data, shift } = tiles[at];
+    if (data === null || data.length === 0) continue;
+    const start = (firstTile + at) * SIDE;
+    const low = Math.max(first - start, 0);
+    const high = Math.min(last - start, SIDE - 1);
+    const into = at * SIDE;
+    if (shift === 0) {
+      for (let bin = low; bin <= high; bin += 1) if (data[base + bin] > worst[into + bin]) worst[into + bin] = data[base + bin];
+      continue;
+    }
+    for (let bin = low; bin <= high; bin += 1) {
+      const code = data[base + (((start + bin) >> shift) & 255)];
+      if (code > worst[into + bin]) worst[into + bin] = code;
+    }
+  }
 }
 
 /** The pixels of codes in the colours of a table of 256 entries, each as a 32-bit number; 0 is see-through. */

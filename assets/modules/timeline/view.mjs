@@ -121,11 +121,12 @@ export function decodeBars(buffer) {
   if (head.getUint32(0, true) !== 1) return null;
   const count = head.getUint32(4, true);
   const total = head.getUint32(8, true);
+  const estimated = head.getUint32(12, true) === 1;
   let at = 16;
   const take = (Type, size) => {
     const found = new Type(buffer, at, count);
     at += count * size;
     return found;
   };
-  return { count, total, start: take(Float32Array, 4), end: take(Float32Array, 4), row: new Uint16Array(buffer.slice(16 + 8 * count, 16 + 10 * count)), kind: new Uint8Array(buffer, 16 + 10 * count, count), state: new Uint8Array(buffer, 16 + 11 * count, count), seq: new Uint32Array(buffer.slice(16 + 12 * count, 16 + 16 * count)), comm: new Uint32Array(buffer.slice(16 + 16 * count, 16 + 20 * count)) };
+  return { count, total, estimated, start: take(Float32Array, 4), end: take(Float32Array, 4), row: new Uint16Array(buffer.slice(16 + 8 * count, 16 + 10 * count)), kind: new Uint8Array(buffer, 16 + 10 * count, count), state: new Uint8Array(buffer, 16 + 11 * count, count), seq: new Uint32Array(buffer.slice(16 + 12 * count, 16 + 16 * count)), comm: new Uint32Array(buffer.slice(16 + 16 * count, 16 + 20 * count)) };
 }
