@@ -165,3 +165,31 @@ def test_entity_that_was_not_seen_while_learning_is_never_alarmed() -> None:
     rows[: LIMITS.warm + LIMITS.learn, 3] = np.nan
     rows[40:, 3] += 0.5
     assert not watch(metric(rows), LIMITS, least_effect=1.05).alarm.any()
+
+
+@pytest.mark.parametrize(
+    ("scatter", "named"), [(0.01, [("nic", (4,))]), (0.8, [("path", (0, 4))])], ids=["quiet", "noisy"]
+)
+def test_end_of_a_slow_flow_is_named_only_where_the_rest_of_it_is_slow_beyond_its_scatter(
+    scatter: float, named: list[tuple[str, tuple[int, ...]]]
+) -> None:
+    # Ranks 0 and 4 are a ring of two and slow in it; what 4 sends through the pipeline has grown by half as well.
+    draw = np.random.default_rng(3)
+    ring = draw.normal(0, 0.05, (ROWS, 8))
+    ring[40:, [0, 4]] += 0.8
+    pipeline = draw.normal(0, scatter, (ROWS, 8))
+    pipeline[40:, 4] = 0.4 + draw.normal(0, min(scatter, 0.05), ROWS - 40)
+    usual = service("none")
+    ends = np.arange(1, ROWS + 1, dtype=np.int64) * 1_000_000_000
+    cost = np.full((ROWS, 8), 0.2)
+    both, one = tuple((r, 0) for r in range(8)), tuple((r,) for r in range(8))
+    metrics = {
+        "S": Metric("S", both, ring, cost),
+        "Rv": Metric("Rv", one, ring, cost),
+        "PS": Metric("PS", both, pipeline, cost),
+        "PR": Metric("PR", one, pipeline, cost),
+    }
+    peers = {r: frozenset({(r + 4) % 8}) for r in range(8)}
+    found = slowness(OwnService(usual.iterations, ends - 10**9, ends, metrics, {}, peers), LIMITS)
+
+    assert [(c.component, c.ranks) for c in culprits(found, ROWS - 1)] == named
