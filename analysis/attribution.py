@@ -222,7 +222,7 @@ class _Attribution:
         effects = {n: self.found.watches[n].effect(first, last) for n in FLOW_METRICS if n in self.found.watches}
         scores, parts = self._scores(effects)
         of_hosts, gone = self._host_nics(scores, parts, alarms)
-        pairs = self._pairs(effects, alarms, set(gone))
+        pairs = self._pairs(effects, alarms, set(gone), last - first + 1)
         doubtful = self._within_scatter(effects, last - first + 1)
         nics = self._nics({r: s for r, s in scores.items() if r not in gone and r not in doubtful}, parts)
         named = {r for c in nics for r in c.ranks} | set(gone) | {r for c in pairs for r in c.ranks}
@@ -278,13 +278,19 @@ class _Attribution:
             gone += ranks
         return found, gone
 
-    def _pairs(self, effects: Mapping[str, Floats], alarms: Mapping[str, list[int]], gone: set[int]) -> list[Culprit]:
-        """Single slow channels: one queue pair. Only where the rank sends the same on other channels as well."""
+    def _pairs(
+        self, effects: Mapping[str, Floats], alarms: Mapping[str, list[int]], gone: set[int], iterations: int
+    ) -> list[Culprit]:
+        """Single slow channels: one queue pair. Only where the rank sends the same on other channels as well.
+
+        They must differ by more than their scatter over so many iterations.
+        """
         found: list[Culprit] = []
         for name in _SENDING:
             if name not in effects:
                 continue
             w = self.found.watches[name]
+            chance = CHANCE * MEDIAN_ERROR * w.sigma * np.sqrt(2 / iterations)
             channels: dict[int, dict[int, int]] = defaultdict(dict)
             for column, (rank, channel) in enumerate(w.metric.entities):
                 channels[rank][channel] = column
@@ -292,7 +298,7 @@ class _Attribution:
                 rank, channel = w.metric.entities[column]
                 slow = float(effects[name][column])
                 others = [float(effects[name][c]) for ch, c in channels[rank].items() if ch != channel]
-                if rank in gone or not others or max(others) >= slow / 2:
+                if rank in gone or not others or max(others) >= slow / 2 or slow - max(others) < chance:
                     continue
                 found.append(self._culprit("qp", [(w, column)], ranks=(rank,), channel=channel))
         return found

@@ -87,8 +87,16 @@ class Incidents:
         """Whether an incident of the job is open, or may open at the next look that judges."""
         return bool(self._open or self._candidates) or self.clock() < self._recalled_until
 
-    def take(self, findings: Sequence[Mapping[str, Any]], *, judged: bool, why: str) -> None:
-        """Take what a look found. `judged`: what is not among the findings is not there."""
+    def take(self, findings: Sequence[Mapping[str, Any]], *, judged: bool, why: str, stands: bool = False) -> None:
+        """Take what a look found.
+
+        Args:
+            findings: in the verdict's JSON.
+            judged: what is not among the findings is not there.
+            why: what made the look find it.
+            stands: the job makes no progress now. What was slow before is then neither seen again nor missed: the same
+                iterations say the same, however often they are looked at.
+        """
         now = self.clock()
         keys: set[str] = set()
         revised: set[str] = set()
@@ -100,6 +108,8 @@ class Incidents:
                 if known.incident not in revised:
                     revised.add(known.incident)
                     self._revise(known, finding, why)
+                continue
+            if stands and finding["status"] == "slow":
                 continue
             key = self._candidate(finding)
             keys.add(key)
@@ -113,7 +123,7 @@ class Incidents:
                 del self._candidates[key]
                 self._open_one(finding, why)
         if judged:
-            for key in [key for key in self._candidates if key not in keys]:
+            for key in [key for key in self._candidates if key not in keys and not stands]:
                 missed = self._candidates[key]
                 missed.missed += 1
                 missed.missed_in_a_row += 1

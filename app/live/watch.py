@@ -234,7 +234,7 @@ class Watch:
         if judge:
             job.judged = now
         job.ended = sum(process.ended for process in group)
-        job.incidents.take(found.findings, judged=judge, why=found.fired)
+        job.incidents.take(found.findings, judged=judge, why=found.fired, stands=silence_ns(group) > SOON_NS)
         # A look that costs much must not take the whole machine; waiting for a processor is no cost.
         job.next_look = now + max(DOUBT_S if job.incidents.doubts else QUIET_S, 2 * found.cpu_s)
         self._gather(job, group)

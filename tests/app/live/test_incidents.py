@@ -269,6 +269,21 @@ def test_another_class_of_slowness_at_the_same_rank_waits_for_its_own_second_loo
     assert not told and incidents.doubts
 
 
+def test_slowness_is_not_seen_again_while_the_job_stands(
+    make: Callable[[], Incidents], told: list[tuple[str, Incident]], clock: Clock
+) -> None:
+    incidents = make()
+    slow = finding("slow_nic", (12,), status="slow", confidence="high")
+    incidents.take([slow], judged=True, why="")
+    for _ in range(5):  # the same iterations again and again
+        clock.now += SLOW_S
+        incidents.take([slow], judged=True, why="", stands=True)
+        incidents.take([], judged=True, why="", stands=True)
+    assert told == [] and incidents.doubts
+    incidents.take([slow], judged=True, why="")
+    assert names(told) == ["opened"]
+
+
 def test_slow_end_that_looks_sure_for_a_moment_does_not_take_the_place_of_both(
     make: Callable[[], Incidents], told: list[tuple[str, Incident]], clock: Clock
 ) -> None:
