@@ -96,17 +96,17 @@ class Pick:
     def of_rows(self) -> str:
         """Return the SQL that makes it from rows."""
         packed = ", ".join(f'"{self.prefix}{name}" := "{name}"' for name in (*self.by, *self.take))
-        return f'max(struct_pack({packed})) FILTER ({self.where}) AS "{self.prefix}"'
+        return f'max(struct_pack({packed})) FILTER ({self.where}) AS "picked_{self.prefix}"'
 
     def of_parts(self) -> str:
         """Return the SQL that makes it from results of pieces."""
         packed = ", ".join(f'"{name}" := "{name}"' for name in self.columns)
         some = " OR ".join(f'"{name}" IS NOT NULL' for name in self.columns)
-        return f'max(struct_pack({packed})) FILTER ({some}) AS "{self.prefix}"'
+        return f'max(struct_pack({packed})) FILTER ({some}) AS "picked_{self.prefix}"'
 
     def unpacked(self) -> str:
         """Return the SQL that makes its columns from what the two above made."""
-        return ", ".join(f'"{self.prefix}"."{name}" AS "{name}"' for name in self.columns)
+        return ", ".join(f'"picked_{self.prefix}"."{name}" AS "{name}"' for name in self.columns)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
