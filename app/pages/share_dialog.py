@@ -66,6 +66,7 @@ def dialog(trace: str) -> html.Dialog:
                     html.Div(
                         html.Button("Create link", id="share-create", type="button", className="button button--main"),
                     ),
+                    dcc.Store(id="share-seen"),
                     html.Div(id="share-made", **attributes(aria_live="polite")),
                     html.Div(share_list(trace), id="share-list"),
                 ],
@@ -125,6 +126,36 @@ def made(link: str) -> Child:
     )
 
 
+_TAKE_ADDRESS: Final = """
+function(clicks) {
+    if (!clicks) { return window.dash_clientside.no_update; }
+    const shown = document.querySelector("[data-generation]");
+    const generation = Number(shown ? shown.getAttribute("data-generation") : NaN);
+    return {
+        address: window.location.pathname + window.location.search,
+        generation: Number.isInteger(generation) && generation > 0 ? generation : null,
+        clicks: clicks,
+    };
+}
+"""
+
+
+def target_of(seen: Any) -> str:
+    """Return the address that a link is to lead to, from what the browser says it shows: pinned to what is shown.
+
+    Of a trace its generation, of a live incident the revision that is the newest now; anything else is left as it is.
+    """
+    told: dict[str, Any] = seen if isinstance(seen, dict) else {}
+    text, generation = told.get("address"), told.get("generation")
+    if not isinstance(text, str):
+        return ""
+    address = urls.parse(text)
+    known = isinstance(generation, int) and 0 < generation <= urls.MAX_INT
+    if known and address.page not in (None, "live_incident") and "g" not in address.view:
+        return urls.build(replace(address, view={**address.view, "g": generation}))
+    return pinned(address, text)
+
+
 def pinned(address: urls.Address, target: str) -> str:
     """Return the address that a link leads to: of an incident the revision that is the newest now, which stays."""
     if address.page != "live_incident" or "rev" in address.view:
@@ -135,24 +166,26 @@ def pinned(address: urls.Address, target: str) -> str:
 
 def register_callbacks(app: Dash) -> None:
     """Let the dialog make and end links; it stands on every page of a trace."""
+    # Pan, zoom and slider change the address without Dash: only the browser itself knows what is shown.
+    app.clientside_callback(
+        _TAKE_ADDRESS, Output("share-seen", "data"), Input("share-create", "n_clicks"), prevent_initial_call=True
+    )
 
     @app.callback(
         Output("share-made", "children"),
         Output("share-list", "children"),
-        Input("share-create", "n_clicks"),
+        Input("share-seen", "data"),
         Input({"type": "share-revoke", "share": ALL}, "n_clicks"),
         State("url", "pathname"),
-        State("url", "search"),
         State("share-days", "value"),
         State("share-note", "value"),
         prevent_initial_call=True,
     )
     def change(  # pyright: ignore[reportUnusedFunction]
-        create: int | None, revoke: list[int | None], pathname: str, search: str | None, days: str, note: str | None
+        seen: Any, revoke: list[int | None], pathname: str, days: str, note: str | None
     ) -> tuple[Any, Any]:
-        address = urls.parse(pathname + (search or ""))
-        trace = shares.trace_of(address)
-        if trace is None or not (create or any(revoke)):
+        trace = shares.trace_of(urls.parse(pathname))
+        if trace is None or not (seen or any(revoke)):
             return no_update, no_update
         access.check(request, trace, write=True)
         triggered = ctx.triggered_id
@@ -162,7 +195,7 @@ def register_callbacks(app: Dash) -> None:
             except shares.ShareError as error:
                 return problem(f"{error}."), share_list(trace)
             return html.P("Revoked: that link opens nothing any more.", className="muted"), share_list(trace)
-        target = pinned(address, pathname + (search or ""))
+        target = target_of(seen)
         if days not in dict(DAYS) or not shares.covers(target, trace=trace):
             return problem("This page cannot be shared."), no_update
         _, token = shares.create(_state(), trace=trace, target=target, expiry_s=int(days) * 86400, note=str(note or ""))
