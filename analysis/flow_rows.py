@@ -416,28 +416,20 @@ class _Reading:
         ended = self._ended(states)
         states = states.join(ended, on=_HALF, how="left").sort(_HALF)
         opened = {(o.rank, o.key) for ops in open_ops.values() for o in ops}
-        for row in states.iter_rows(named=True):
-            rank, peer, sends = int(row["rank"]), int(row["peer"]), bool(row["send"])
+        names = (*_HALF, "total", "posted", "ready", "moved", "done", "idle_ms", "ts", "slices")
+        for rank, comm, seq, p2p, channel, sends, peer, total, *counts, idle_ms, ts, slices in states.select(
+            names
+        ).iter_rows():
             src, dst = (rank, peer) if sends else (peer, rank)
-            op = OpKey(row["comm"], row["seq"], src, dst) if row["p2p"] else OpKey(row["comm"], row["seq"])
+            op = OpKey(comm, seq, src, dst) if p2p else OpKey(comm, seq)
             if (rank, op) in finished:
                 continue
-            total = int(row["total"])
-            over = row["slices"] is not None and int(row["slices"]) >= total
+            over = slices is not None and slices >= total
             if over and (rank, op) not in opened:
                 continue
-            half = Half(
-                rank=rank,
-                total=total,
-                posted=total if over else int(row["posted"]),
-                ready=total if over else int(row["ready"]),
-                moved=total if over else int(row["moved"]),
-                done=total if over else int(row["done"]),
-                idle_ns=int(row["idle_ms"]) * NS_PER_MS,
-                ts=int(row["ts"]),
-                ended=over,
-            )
-            (send if sends else recv)[FlowKey(op, int(row["channel"]), src, dst)] = half
+            posted, ready, moved, done = (total,) * 4 if over else counts
+            half = Half(rank, total, posted, ready, moved, done, idle_ms * NS_PER_MS, ts, over)
+            (send if sends else recv)[FlowKey(op, channel, src, dst)] = half
         return send, recv
 
     def _ended(self, states: pl.DataFrame) -> pl.DataFrame:

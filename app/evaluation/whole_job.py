@@ -99,9 +99,15 @@ class _Layout:
 
 def store_of(simulated: Simulated, *, threads: int = 1, memory_limit: str = "4GiB") -> MemoryStore:
     """Load a simulated job into a store in memory."""
+    writer = MemoryWriter(threads=threads, memory_limit=memory_limit)
+    write_job(simulated, writer)
+    return writer.store()
+
+
+def write_job(simulated: Simulated, writer: StoreWriter) -> None:
+    """Write all tables of a simulated job; whoever made the writer finishes it."""
     layout = _Layout(simulated)
     tables = record_tables(simulated)
-    writer = MemoryWriter(threads=threads, memory_limit=memory_limit)
     _dimensions(writer, layout)
     ops = _operations(*tables.pop("op"), layout)
     _dumps(writer, ops, layout)
@@ -109,7 +115,6 @@ def store_of(simulated: Simulated, *, threads: int = 1, memory_limit: str = "4Gi
     _append(writer, "flow_state", _flows(*tables.pop("state"), layout))
     _append(writer, "flow_ops", _flows(*tables.pop("flow"), layout))
     _append(writer, "heartbeat", _heartbeats(*tables.pop("heartbeat")))
-    return writer.store()
 
 
 def _append(writer: StoreWriter, table: str, frame: pl.DataFrame) -> None:
