@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from dash import Dash, Input, Output, State, dcc, html, no_update
+from dash import Dash, Input, Output, State, dcc, html
 from dash.development.base_component import Component
+from dash.exceptions import PreventUpdate
 from flask import current_app, request
 
 from mycroft.app import access, shares, urls, words
@@ -170,8 +172,7 @@ def fleet_layout(ctx: PageContext) -> Component:
     return frame.page(
         "live",
         html.H1("Live"),
-        html.Div(fleet_body(_state()), id="live-body", className="stack"),
-        dcc.Interval(id="live-tick", interval=POLL_MS),
+        *_current("live", fleet_body(_state())),
         crumbs=[("Traces", links.traces()), ("Live", None)],
     )
 
@@ -221,8 +222,7 @@ def job_layout(ctx: PageContext, job: str) -> Component:
     return frame.page(
         "live_job",
         html.H1(words.shorten(found.title, 120)),
-        html.Div(job_body(state, job), id="live-job-body", className="stack"),
-        dcc.Interval(id="live-job-tick", interval=POLL_MS),
+        *_current("live-job", job_body(state, job)),
         crumbs=[("Traces", links.traces()), ("Live", links.live()), (words.shorten(found.title, 60), None)],
     )
 
@@ -294,7 +294,6 @@ def incident_body(
     pinned = _revision(state, incident, revision)
     finding = incident.finding if pinned is None else pinned.finding
     where = incident if pinned is None else pinned
-    spent = (incident.closed or now()) - incident.opened
     diagnosis: Child = "being made" if pinned is None else "no trace was kept of this revision"
     if where.trace is not None:
         trace = TraceLinks(where.trace, where.generation)
@@ -308,9 +307,11 @@ def incident_body(
         ("Confidence", finding["confidence"]),
         ("Hosts", ", ".join(finding["root_cause"]["hosts"]) or None),
         ("Opened", words.moment(incident.opened)),
-        ("Lasted" if incident.closed else "Since", words.duration(spent * 1e9)),
         ("Diagnosis", diagnosis),
     ]
+    if incident.closed is not None:
+        lasted = words.duration((incident.closed - incident.opened) * 1e9)
+        rows.insert(-1, ("Closed", f"{words.moment(incident.closed)}, after {lasted}"))
     if incident.merged_into is not None:
         other = state.incident(incident.merged_into)
         rows.insert(1, ("Same as", link(words.shorten(other.summary, 120), incident_href(other))))
@@ -411,12 +412,9 @@ def incident_layout(ctx: PageContext, job: str, incident: str) -> Component:
     return frame.page(
         "live_incident",
         html.H1(words.shorten(words.first_sentence(summary), 200)),
-        html.Div(
-            incident_body(state, job, incident, revision=pin, is_shared=shared),
-            id="live-incident-body",
-            className="stack",
+        *_current(
+            "live-incident", incident_body(state, job, incident, revision=pin, is_shared=shared), stays=pin is not None
         ),
-        dcc.Interval(id="live-incident-tick", interval=POLL_MS, disabled=pin is not None),
         crumbs=[*([(title, None)] if shared else crumbs), ("Incident", None)],
         top=frame.actions(can_share=grant.can_write, exports=[], is_shared=shared),
         dialogs=[share_dialog.dialog(job)] if grant.can_write else [],
@@ -426,23 +424,47 @@ def incident_layout(ctx: PageContext, job: str, incident: str) -> Component:
 # ---- keeping current ----------------------------------------------------------------------
 
 
+def _digest(children: Sequence[Child]) -> str:
+    """Return what two bodies share that look the same."""
+    return hashlib.blake2b(str(children).encode(), digest_size=8).hexdigest()
+
+
+def _current(prefix: str, children: list[Child], *, stays: bool = False) -> list[Component]:
+    """Return the part of a page that changes, with what keeps it current; `stays`: it is of a time that is past."""
+    live = attributes(data_live=None if stays else f"{prefix}-tick")
+    return [
+        html.Div(children, id=f"{prefix}-body", className="stack", **live),
+        dcc.Store(id=f"{prefix}-seen", data=_digest(children)),
+        dcc.Interval(id=f"{prefix}-tick", interval=POLL_MS, disabled=stays),
+    ]
+
+
 def _poll(app: Dash, page: str, prefix: str, body: Callable[[LiveState, urls.Address, bool], list[Child]]) -> None:
     @app.callback(
         Output(f"{prefix}-body", "children"),
+        Output(f"{prefix}-seen", "data"),
         Input(f"{prefix}-tick", "n_intervals"),
+        State(f"{prefix}-seen", "data"),
         State("url", "pathname"),
         State("url", "search"),
         prevent_initial_call=True,
     )
-    def tick(_: int | None, pathname: str, search: str | None) -> Any:  # pyright: ignore[reportUnusedFunction]
+    def tick(  # pyright: ignore[reportUnusedFunction]
+        _: int | None, seen: str | None, pathname: str, search: str | None
+    ) -> tuple[Any, Any]:
         address = urls.parse(pathname + (search or ""))
         grant = access.check(request, shares.trace_of(address) if address.page == page else None)
         if address.page != page:
-            return no_update
+            raise PreventUpdate
         try:
-            return body(_state(), address, grant.kind == "share")
+            children = body(_state(), address, grant.kind == "share")
         except MycroftError as error:
-            return problem("Not here any more", html.P(f"{error}."))
+            children = [problem("Not here any more", html.P(f"{error}."))]
+        digest = _digest(children)
+        # What looks the same is left alone: it may have the focus, or text of it be selected.
+        if digest == seen:
+            raise PreventUpdate
+        return children, digest
 
 
 def _incident_of(state: LiveState, address: urls.Address, is_shared: bool) -> list[Child]:

@@ -128,6 +128,43 @@ def test_unknown_names_are_told(incident: Incident) -> None:
         live.incident_layout(context(), job="run-1", incident="x")
 
 
+def test_body_that_looks_the_same_is_left_alone(
+    app: Dash, incident: Incident, state: LiveState, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = state.numbers()["tick"][0]
+    monkeypatch.setattr(live, "now", lambda: at)
+    browser = app.server.test_client()
+    headers = {"Host": "localhost", "Authorization": f"Bearer {TOKEN}"}
+    address = f"/live/run-1/d/{incident.incident}"
+
+    def poll(seen: str | None) -> tuple[int, dict[str, Any]]:
+        asked = {
+            "output": "..live-incident-body.children...live-incident-seen.data..",
+            "outputs": [
+                {"id": "live-incident-body", "property": "children"},
+                {"id": "live-incident-seen", "property": "data"},
+            ],
+            "inputs": [{"id": "live-incident-tick", "property": "n_intervals", "value": 1}],
+            "changedPropIds": ["live-incident-tick.n_intervals"],
+            "state": [
+                {"id": "live-incident-seen", "property": "data", "value": seen},
+                {"id": "url", "property": "pathname", "value": address},
+                {"id": "url", "property": "search", "value": ""},
+            ],
+        }
+        answer = browser.post("/_dash-update-component", json=asked, headers=headers)
+        return answer.status_code, (answer.get_json() or {}).get("response", {}) if answer.data else {}
+
+    status, first = poll(None)
+    assert status == 200 and "link_fault at [5]" in str(first["live-incident-body"])
+    seen = first["live-incident-seen"]["data"]
+    # Nothing is sent while nothing has changed, so that nothing on the page loses the focus.
+    assert poll(seen) == (204, {})
+    state.arrived(incident.incident, host="h1", name="rank5.fr.json", size=9)
+    status, second = poll(seen)
+    assert status == 200 and "rank5.fr.json" in str(second["live-incident-body"])
+
+
 def test_nobody_sees_them_without_access(app: Dash, incident: Incident) -> None:
     with app.server.test_request_context("/live", headers={"Host": "localhost"}):
         for lay_out in (
