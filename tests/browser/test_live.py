@@ -1,0 +1,82 @@
+"""The live pages in a browser: they keep current by themselves, and a shared incident stays at its revision."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from playwright.sync_api import BrowserContext, Page, expect
+
+from mycroft.app.live.state import LiveState
+from mycroft.app.state import State
+from tests.app.live.test_incidents import finding
+from tests.browser.conftest import ready
+from tests.browser.serving import Site
+
+pytestmark = pytest.mark.browser
+
+TICK = "live-incident-tick"
+DISABLED = f"""() => {{
+  const walk = (node) => {{
+    if (!node || !node.props) return undefined;
+    if (node.props.id === "{TICK}") return Boolean(node.props.disabled);
+    const inside = node.props.children;
+    for (const child of Array.isArray(inside) ? inside : [inside]) {{
+      const found = walk(child);
+      if (found !== undefined) return found;
+    }}
+    return undefined;
+  }};
+  return walk(window.store.getState().layout.components);
+}}"""
+HIDE = """(hidden) => {
+  Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+  document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+@pytest.fixture
+def state(site: Site) -> LiveState:
+    found = LiveState(State(site.data_dir))
+    facts: dict[str, Any] = {"world_size": 8, "processes": 8, "ended": 0, "hosts": ["h1"], "hosts_count": 1}
+    found.see_job("slow-rank", title="training run", processes=["a"], facts=facts)
+    found.set_numbers({"tick": {"seconds": 0.1, "jobs": 1, "problems": {}}})
+    return found
+
+
+def test_shared_incident_stays_at_its_revision_while_the_page_follows(
+    site: Site, page: Page, new_context: Callable[..., BrowserContext], state: LiveState
+) -> None:
+    incident = state.open_incident("slow-rank", finding("slow_compute", (3,)), why="first found")
+    page.goto(f"{site.url}/live")
+    ready(page, "live")
+    page.get_by_role("link", name="slow_compute at [3]").click()
+    ready(page, "live_incident")
+    page.get_by_role("button", name="Share", exact=True).click()
+    page.get_by_role("button", name="Create link").click()
+    link = page.get_by_label("Link, shown only now").input_value()
+    page.get_by_role("button", name="Close").click()
+    # The page follows by itself.
+    state.revise(incident.incident, finding("slow_gpu", (3,), confidence="high"), why="a clock")
+    expect(page.get_by_text("slow_gpu at [3]").first).to_be_visible()
+
+    guest = new_context().new_page()
+    guest.goto(link)
+    ready(guest, "live_incident")
+    expect(guest.get_by_role("heading", level=1)).to_have_text("slow_compute at [3]")
+    expect(guest.get_by_text("This is revision 1 of 2")).to_be_visible()
+    expect(guest.get_by_text("shared, read-only")).to_be_visible()
+    guest.get_by_role("link", name="Open the newest").click()
+    expect(guest.get_by_role("heading", level=1)).to_have_text("slow_gpu at [3]")
+
+
+def test_page_that_nobody_sees_asks_for_nothing(site: Site, page: Page, state: LiveState) -> None:
+    incident = state.open_incident("slow-rank", finding("slow_nic", (5,)), why="first found")
+    page.goto(f"{site.url}/live/slow-rank/d/{incident.incident}")
+    ready(page, "live_incident")
+    page.wait_for_function(f"({DISABLED})() === false")
+    page.evaluate(HIDE, True)
+    page.wait_for_function(f"({DISABLED})() === true")
+    page.evaluate(HIDE, False)
+    page.wait_for_function(f"({DISABLED})() === false")
