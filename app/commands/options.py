@@ -64,6 +64,13 @@ def add_collecting(parser: argparse.ArgumentParser, *, prefix: str = "collect-")
         "--keep-gb", metavar="N", type=count, default=20, help="GiB of segments; the oldest go first (%(default)s)"
     )
     parser.add_argument(
+        "--keep",
+        metavar="TABLE=DAYS",
+        type=_kept,
+        action="append",
+        help="how long the rows of a table are kept, may be repeated (state and flow 1 day, op 7, minutes 365, …)",
+    )
+    parser.add_argument(
         "--segment-seconds", metavar="S", type=seconds, default=10.0, help="seconds of one segment (%(default)s)"
     )
 
@@ -93,7 +100,18 @@ def live_config(arguments: argparse.Namespace) -> LiveConfig:
         data_dir=data_dir(arguments),
         **{name: value for name, value in given.items() if value is not None},
         **({} if keep is None else {"store_bytes": keep * GIB}),
+        keep_s=dict(getattr(arguments, "keep", None) or ()),
     )
+
+
+def _kept(text: str) -> tuple[str, float]:
+    """Return a table and the seconds for which its rows are kept."""
+    from mycroft.loaders.collector.retention import DAY_S, KEEP_S
+
+    table, separator, days = text.partition("=")
+    if not separator or table not in KEEP_S:
+        raise argparse.ArgumentTypeError(f"{text}: expected TABLE=DAYS with a table of {', '.join(sorted(KEEP_S))}")
+    return table, seconds(days) * DAY_S
 
 
 def _port(text: str) -> int:

@@ -78,7 +78,12 @@ def leaving(
     """
     kept = pinned(segments, pins, most_bytes=_PINNED_SHARE * most_bytes)
     over = max(excess, sum(segment.size_bytes for segment in segments) - most_bytes)
-    order = sorted(segments, key=lambda s: (s.path in kept, s.made - _COUNTS_OLDER_S.get(s.table, 0.0), s.path))
+    sums = sum(segment.size_bytes for segment in segments if segment.table in _SUMS)
+    late = _SUMS if sums <= _SUMS_SHARE * most_bytes else ()
+    order = sorted(
+        segments,
+        key=lambda s: (s.path in kept, s.table in late, s.made - _COUNTS_OLDER_S.get(s.table, 0.0), s.path),
+    )
     gone: list[Segment] = []
     for segment in order:
         too_old = segment.path not in kept and now - segment.made > keep_s.get(segment.table, float("inf"))
