@@ -369,6 +369,8 @@ def main() -> int:
     parser.add_argument("--keep", help="folder for logs and stores")
     parser.add_argument("--table", action="store_true", help="print the table of FILE and run nothing")
     given = parser.parse_args()
+    # As Ctrl-C does: what was started ends with the series.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     rows = read(given.results)
     with tempfile.TemporaryDirectory(prefix="mycroft-bench-") as temporary:
         root = Path(given.keep or temporary)
