@@ -87,6 +87,8 @@ def command(*arguments: str, log: Path) -> subprocess.Popen[bytes]:
 
 def stop(process: subprocess.Popen[bytes]) -> float:
     """End it and return its CPU seconds."""
+    if process.returncode is not None:
+        return 0.0
     process.send_signal(signal.SIGTERM)
     _, _, used = os.wait4(process.pid, 0)
     process.returncode = 0
@@ -131,7 +133,7 @@ class Run:
         try:
             self.job.start()
             agents = self._agents(collector.url)
-            self._follow()
+            self._follow([watch, *agents])
             facts = self._facts()
         finally:
             self.cpu["agents"] = sum(stop(agent) for agent in agents)
@@ -153,7 +155,7 @@ class Run:
             found.append(command("agent", url, *options, log=self.scratch / f"agent{number}.log"))
         return found
 
-    def _follow(self) -> None:
+    def _follow(self, started: Sequence[subprocess.Popen[bytes]]) -> None:
         """Break the job when all of it is watched, and wait for the alert and what comes after it."""
         job, world = self.job, self.job.scenario.layout.world
         target = job.scenario.rank or 0
@@ -167,6 +169,9 @@ class Run:
                 self.ends.append((time.time(), iteration))
             # Agents and watch are at work for hours when a fault comes; their start is no part of a delay.
             watched = watched or any(j.facts.get("processes") == world for j in self.state.jobs())
+            if any(process.poll() is not None for process in started):
+                self.problem = f"the watch or an agent has ended; see the logs in {self.scratch}"
+                return
             if not watched and time.monotonic() - began > WATCHED_WITHIN_S:
                 self.problem = f"not all of {world} ranks were watched within {WATCHED_WITHIN_S:.0f} s"
                 return
