@@ -80,7 +80,10 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """One job and what one set of rules reported of it. `watched_s`: seconds of the job that were looked at."""
+    """One job and what one set of rules reported of it. `watched_s`: seconds of the job that were looked at.
+
+    `version`: of our rules; empty for others, and for runs of before it was noted.
+    """
 
     topology: str
     seed: int
@@ -90,6 +93,7 @@ class Run:
     watched_s: float
     variant: str = "plain"
     cpu_s: float = 0.0
+    version: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -398,6 +402,7 @@ def run_from_json(body: Mapping[str, Any]) -> Run:
         variant=str(body["variant"]),
         watched_s=float(body["watched_s"]),
         cpu_s=float(body["cpu_s"]),
+        version=str(body.get("version", "")),
         truth=Truth(
             fault=str(truth["fault"]),
             components=tuple(map(str, truth["components"])),

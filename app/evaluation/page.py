@@ -48,12 +48,12 @@ Made by `mycroft score … --write docs/evaluation.md`; do not edit. [What the f
   Delays are seconds from the injection.
 * The baseline are the paper's Algorithms 1 and 2, plainly read (`analysis/paper_rules.py`), on the same jobs.
 
-Seeds for tuning: {tuning}. Seeds for evaluation: {evaluation}. What was run, with R for
+Our rules: version {version}. Seeds for tuning: {tuning}. Seeds for evaluation: {evaluation}. What was run, with R for
 `docs/evaluation-runs.jsonl`, which keeps every run and what was reported:
 
-    mycroft score --simulated T32 --seeds 900-919 --rules all --results R       # T512, M128 alike
+    mycroft score --simulated T32 --seeds 911-919 --rules all --results R       # T512, M128 alike
     mycroft score --simulated T32 --hours 8 --rules all --results R             # healthy jobs
-    mycroft score --simulated T32 --seeds 900 --variants all --results R        # made harder, other limits
+    mycroft score --simulated T32 --seeds 911 --variants all --results R        # made harder, other limits
     mycroft score --testbed RUNS --make --faults all --times 10 --results R
     mycroft score --testbed RUNS --make --faults none --times 30 --results R
     mycroft score --results R --write docs/evaluation.md
@@ -66,6 +66,7 @@ def page(runs: Sequence[Run]) -> str:
     testbed = [r for r in runs if r.topology == "testbed"]
     parts = [
         _HEAD.format(
+            version=" and ".join(sorted({r.version or "2 or older" for r in runs if r.rules == "ours"})) or "-",
             tuning=f"{TUNING_SEEDS[0]}-{TUNING_SEEDS[-1]}",
             evaluation=f"{EVALUATION_SEEDS[0]}-{EVALUATION_SEEDS[-1]} (healthy jobs: from 2000 on)",
         ),

@@ -18,6 +18,7 @@ from typing import Any, Final
 from mycroft.analysis.config import NS_PER_S
 from mycroft.analysis.evaluation import NOT_LIVE_NS, Answer, Run, Truth, answer_of
 from mycroft.analysis.follow import follow
+from mycroft.analysis.verdict import RULES_VERSION
 from mycroft.app.evaluation.simulated import EvaluationError
 from mycroft.app.ingest import NothingReadableError, Stages, prepare
 from mycroft.loaders.store import Store, StoreError, open_store
@@ -170,6 +171,7 @@ def score_run(folder: Path) -> Run:
         answers=answers,
         watched_s=watched,
         cpu_s=time.process_time() - started,
+        version=RULES_VERSION,
     )
 
 
