@@ -291,7 +291,9 @@ def _paint(made: Cells, y: Int, low: Int, high: Int, values: Cells) -> None:
     for at in np.flatnonzero(lengths > _SLICED):
         part = made[y[at], low[at] : high[at] + 1]
         np.maximum(part, values[at], out=part)
-    short = np.flatnonzero(lengths <= _SLICED)
+    single = np.flatnonzero(lengths == 1)
+    np.maximum.at(flat, y[single] * bins + low[single], values[single])
+    short = np.flatnonzero((lengths > 1) & (lengths <= _SLICED))
     for piece in _pieces(short, lengths[short]):
         count = lengths[piece]
         np.maximum.at(flat, _spread(y[piece] * bins + low[piece], count), np.repeat(values[piece], count))
@@ -390,7 +392,10 @@ def _build(writer: StoreWriter, tell: Tell) -> Plan | None:
     made = plan(int(first), int(first) + last_us * 1000, ranks, ops)
     writer.run(_PER_OP)
     writer.run(_ALL, {"last": last_us, "long": made.long_ns // 1000})
+    # In one transaction: a block that is written again leaves a hole in the file, and each commit may do that.
+    writer.run("BEGIN TRANSACTION")
     late_us = _add_bands(writer, made, tell)
+    writer.run("COMMIT")
     meta = {META_KEY: made.to_json(), LATE_KEY: json.dumps(late_us.tolist())}
     writer.append("trace_meta", pl.DataFrame({"key": list(meta), "value": list(meta.values())}))
     for statement in _CLEAR:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -30,12 +29,19 @@ BLOCKS_MAX: Final = 40
 _PLAN: Final = "SELECT value FROM trace_meta WHERE key = 'timeline_plan'"
 _TILE: Final = "SELECT cells FROM timeline_tiles WHERE metric = ? AND level = ? AND y = ? AND x = ?"
 _BLOCKS: Final = """
-SELECT rowid AS id, band, from_us, end_us, ops
+SELECT band, from_us, end_us, ops
+FROM timeline_blocks
+WHERE band BETWEEN $low // 256 AND $high // 256 AND from_us <= $last AND end_us >= $first
+"""
+# All blocks of a window at once: each further query would pass over the blocks before its own again.
+_CONTENT: Final = """
+SELECT content
 FROM timeline_blocks
 WHERE band BETWEEN $low // 256 AND $high // 256 AND from_us <= $last AND end_us >= $first
 ORDER BY rowid
+LIMIT $most
 """
-_CONTENT: Final = "SELECT content FROM timeline_blocks WHERE rowid = $id"
+_ALL: Final = 2**62
 _PEOPLE: Final = """
 SELECT t.rank::BIGINT AS rank, h.name AS host, EXISTS (FROM coll_ops o WHERE o.rank = t.rank) AS has_ops,
     d.from_ns AS from_ns
@@ -200,8 +206,7 @@ def _fresh(reader: TraceReader, plan: Plan, metric: str, level: int, y: int, x: 
     first_us = x * SIDE * bin_ns // 1000
     last_us = -(-(x + 1) * SIDE * bin_ns // 1000)
     with reader.store() as store:
-        found = store.frame(_BLOCKS, _window(first_us, last_us, y * SIDE, y * SIDE + SIDE - 1))
-        ops = _inside(store, found["id"].to_list(), first_us, last_us, y * SIDE, y * SIDE + SIDE - 1)
+        ops = _inside(store, first_us, last_us, y * SIDE, y * SIDE + SIDE - 1)
     height = min(SIDE, plan.ranks - y * SIDE)
     bins = min(SIDE, plan.bins(level) - x * SIDE)
     rows = Rows.of(ops, y)
@@ -212,11 +217,12 @@ def _window(first_us: int, last_us: int, low: int, high: int) -> dict[str, objec
     return {"first": first_us, "last": last_us, "low": low, "high": high}
 
 
-def _inside(store: Store, ids: Sequence[int], first_us: int, last_us: int, low: int, high: int) -> Ops:
-    """Return the operations of some blocks that reach into a window of times and rows, ends included."""
+def _inside(store: Store, first_us: int, last_us: int, low: int, high: int, *, blocks: int = _ALL) -> Ops:
+    """Return the operations that reach into a window of times and rows, ends included, of `blocks` blocks at most."""
+    found = store.frame(_CONTENT, {**_window(first_us, last_us, low, high), "most": blocks})
     parts: list[Ops] = []
-    for number in ids:
-        ops = unpack(bytes(store.frame(_CONTENT, {"id": number}).item(0, 0)))
+    for content in found["content"]:
+        ops = unpack(content)
         # What begins later than the window may still have been missing in it.
         reaches = (ops.from_us <= last_us) & (ops.end_us >= first_us) & (ops.y >= low) & (ops.y <= high)
         parts.append(ops.take(reaches))
@@ -231,12 +237,11 @@ def bars(reader: TraceReader, first_us: int, last_us: int, low: int, high: int) 
     far too many is an estimate, and marked as one.
     """
     plan = plan_of(reader)
-    window = _window(first_us, last_us, low, high)
     with reader.store() as store:
-        found = store.frame(_BLOCKS, window)
+        found = store.frame(_BLOCKS, _window(first_us, last_us, low, high))
         if found.height > BLOCKS_MAX:
             return HEADER.pack(BARS_VERSION, 0, _estimate(found, plan, first_us, last_us, low, high), 1)
-        ops = _inside(store, found["id"].to_list(), first_us, last_us, low, high)
+        ops = _inside(store, first_us, last_us, low, high)
     total = len(ops)
     if total > BARS_MAX or high - low > 0xFFFF:
         return HEADER.pack(BARS_VERSION, 0, total, 0)
@@ -270,7 +275,7 @@ def hits(reader: TraceReader, first_us: int, last_us: int, row: int) -> dict[str
     plan = plan_of(reader)
     with reader.store() as store:
         found = store.frame(_BLOCKS, _window(first_us, last_us, row, row))
-        ops = _inside(store, found["id"].to_list()[:BLOCKS_MAX], first_us, last_us, row, row)
+        ops = _inside(store, first_us, last_us, row, row, blocks=BLOCKS_MAX)
     total = len(ops)
     if found.height > BLOCKS_MAX:
         total = max(total, _estimate(found, plan, first_us, last_us, row, row))
