@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from dash import html
 from dash.development.base_component import Component
@@ -17,7 +18,7 @@ from mycroft.app.pages.panel import Child, empty, figure, link, panel
 from mycroft.app.pages.timeline_panel import timeline_panel
 from mycroft.app.pages.trace_page import TracePage, open_trace
 from mycroft.app.pages.verdict_band import Context, Finding, RankFacts
-from mycroft.app.reads import flows, operations, ranks, verdicts
+from mycroft.app.reads import flows, operations, ranks, shown, verdicts
 from mycroft.app.reads.ranks import RankRow
 
 
@@ -83,6 +84,12 @@ def _flow_panel(page: TracePage, finding: Finding | None) -> Child:
     return flow_panel(page.reader, comm, seq, links=page.links)
 
 
+def _shown(page: TracePage, finding: Finding) -> dict[str, dict[str, Any]]:
+    """Return what the pictures move to for each claim that they can show."""
+    claims = finding["evidence"][: shown.CLAIMS_MAX]
+    return {claim["id"]: shown.shown(page.reader, claim.get("key")) for claim in claims}
+
+
 def _since_ns(finding: Finding) -> int | None:
     """Return when a finding began, ns since the epoch; None where the verdict does not say."""
     try:
@@ -117,13 +124,16 @@ def layout(ctx: PageContext, trace: str, incident: str) -> Component:
         )
         return page.frame("diagnosis", missing, crumbs=[("Diagnosis", None)], tab="diagnosis")
     rows = ranks.all_ranks(page.reader)
+    flow = _flow_panel(page, finding)
+    timeline = timeline_panel(page.reader, page.links, around_ns=_since_ns(finding)) if finding else None
     content = diagnosis_view.view(
         page.verdict,
         finding,
         context_of(page, rows),
         lateness=_lateness_panel(page, finding, rows),
-        flow=_flow_panel(page, finding),
-        timeline=timeline_panel(page.reader, page.links, around_ns=_since_ns(finding)) if finding else None,
+        flow=flow,
+        timeline=timeline,
+        shown=_shown(page, finding) if finding and (flow or timeline) else None,
         ranks_grid=ranks_grid.ranks_panel(rows, finding, page.links, title="Ranks by blame" if finding else "Ranks"),
         injected=_injected_panel(page, finding),
     )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from dash import html
 
 from mycroft.app import words
@@ -200,12 +203,14 @@ def view(
     injected: Child = None,
     flow: Child = None,
     timeline: Child = None,
+    shown: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Child]:
     """Return the content of the page; `finding` None: the verdict has none, and the page says so in full.
 
     `ranks_grid` is the table of ranks, `lateness` the picture of who comes late, `flow` that of the chunks of the
     stalled operation and `timeline` what was before and after, made by the caller from the rows of the trace.
-    `injected` is the truth of a job that was broken on purpose.
+    `injected` is the truth of a job that was broken on purpose. `shown` are the keys of the view that move the pictures
+    to the rows of a claim, by its id.
     """
     if finding is None:
         band = (
@@ -226,7 +231,8 @@ def view(
         html.Div(
             [
                 html.Div(
-                    [evidence_panel(finding["evidence"], context), votes_panel(finding["votes"])], className="stack"
+                    [evidence_panel(finding["evidence"], context, shown), votes_panel(finding["votes"])],
+                    className="stack",
                 ),
                 html.Div(
                     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,15 +52,33 @@ def place_of(evidence: Mapping[str, Any], context: Context) -> list[Child]:
     return places
 
 
-def evidence_panel(claims: Sequence[Mapping[str, Any]], context: Context) -> html.Section:
-    """Return the numbered claims of a finding."""
+def show_button(number: int, keys: Mapping[str, Any]) -> Child:
+    """Return what moves the pictures of the page to the rows of a claim; None where they cannot show them."""
+    if not keys:
+        return None
+    return html.Button(
+        "show above",
+        type="button",
+        className="button button--small",
+        **attributes(data_show=json.dumps(keys), aria_label=f"Show claim {number} in the pictures above"),
+    )
+
+
+def evidence_panel(
+    claims: Sequence[Mapping[str, Any]], context: Context, shown: Mapping[str, Mapping[str, Any]] | None = None
+) -> html.Section:
+    """Return the numbered claims of a finding; `shown` are the keys of the view by the id of a claim."""
     items = [
         html.Li(
             html.Div(
                 [
                     html.Div(claim["claim"], className="evidence__claim"),
                     html.Div(
-                        [html.Span(words.source(claim.get("source"))), *place_of(claim, context)],
+                        [
+                            html.Span(words.source(claim.get("source"))),
+                            *place_of(claim, context),
+                            show_button(number, (shown or {}).get(claim["id"], {})),
+                        ],
                         className="evidence__from",
                     ),
                 ]
@@ -67,7 +86,7 @@ def evidence_panel(claims: Sequence[Mapping[str, Any]], context: Context) -> htm
             id=f"claim-{claim['id']}",
             className="evidence__item",
         )
-        for claim in claims
+        for number, claim in enumerate(claims, start=1)
     ]
     if not items:
         return panel("Evidence", empty("No claim is listed for this finding."))

@@ -14,7 +14,7 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from mycroft.loaders.catalogue import Catalogue
 from tests.app.flow_trace import BROKEN, SILENT, WORLD
-from tests.browser.conftest import ready
+from tests.browser.conftest import ready, settled
 from tests.browser.serving import Site
 from tests.loaders.test_pyramid import day_trace
 
@@ -100,6 +100,21 @@ def test_a_click_selects_rank_and_operation_and_back_undoes_it(site: Site, page:
     ready(page, "op")
     page.go_back()
     ready(page, "timeline")
+
+
+def test_a_claim_moves_the_pictures_to_its_rows_and_back_undoes_it(site: Site, page: Page) -> None:
+    page.goto(f"{site.url}/t/flow-ring/d/f1")
+    ready(page, "diagnosis")
+    settled(page)
+    expect(page.locator("[data-timeline]")).to_have_attribute("data-mode", "bars")
+    before = page.evaluate("document.querySelector('canvas.timeline__canvas').toDataURL()")
+    page.get_by_role("button", name="Show claim 1 in the pictures above").click()
+    page.wait_for_url(re.compile(rf"[?&]r={BROKEN[1]}\b"))
+    assert re.search(r"[?&]t=\d+-\d+", page.url) and f"ch={BROKEN[0]}" in page.url
+    page.wait_for_function("was => document.querySelector('canvas.timeline__canvas').toDataURL() !== was", arg=before)
+    expect(page.locator("[data-flow]")).to_be_in_viewport()
+    page.go_back()
+    page.wait_for_url(lambda url: "r=" not in url)
 
 
 def test_a_stall_of_300_ms_is_seen_at_every_zoom_of_a_day(site: Site, page: Page) -> None:
