@@ -137,6 +137,8 @@ def _role(event: Event) -> str | None:
         return "exit" if event.kind != "pod_state" and signal != -15 else None
     if event.kind in ("out_of_memory", "oom_kill"):
         return "out_of_memory"
+    if event.kind == "nccl_abort" and event.name.startswith("destroy"):
+        return None  # that is how a communicator ends when all is well
     if event.kind in ("connection_closed", "store_error", "watchdog_timeout", "nccl_error", "nccl_abort"):
         return "size_complaint" if SIZE_COMPLAINT.search(text) else "victim_error"
     if event.kind == "fingerprint_mismatch":
@@ -162,7 +164,7 @@ def life_claims(facts: Facts, found: Mapping[int, Life], waiting: Container[int]
     said = [life.victim_error.ts for life in found.values() if life.victim_error is not None]
     first_said = min((ts for ts in said if ts is not None), default=None)
     for rank, life in found.items():
-        claims += _endings(facts, rank, life)
+        claims += _endings(facts, rank, life, found)
         if life.alive is not None and rank not in waiting and _wrote_nothing(facts, life):
             told = life.log_end is not None and any(other.dump_written is not None for other in found.values())
             text = f"rank {rank} was alive and wrote no dump, as every running process did"
@@ -194,7 +196,20 @@ def _stops_early(life: Life, first_said: int | None) -> bool:
     return life.last_ts is None or first_said is None or life.last_ts < first_said
 
 
-def _endings(facts: Facts, rank: int, life: Life) -> list[Claim]:
+def _left_by_itself(life: Life) -> bool:
+    """Say whether its launcher saw a process end with an error, of which it says nothing that blames others."""
+    spoke = life.victim_error or life.own_error or life.size_complaint or life.finished or life.out_of_memory
+    return life.exit is not None and 0 < (life.exit.code or 0) < 128 and spoke is None and life.killed is None
+
+
+def _only_unnamed_error(facts: Facts) -> Event | None:
+    """Return the only exception that no line ties to a rank, if it is none of communication."""
+    raised = [e for e in facts.events if e.kind == "exception" and e.rank is None]
+    own = [e for e in raised if not COMMUNICATION.search(f"{e.name} {e.text}")]
+    return own[0] if len(own) == 1 else None
+
+
+def _endings(facts: Facts, rank: int, life: Life, found: Mapping[int, Life]) -> list[Claim]:
     claims: list[Claim] = []
     if life.out_of_memory is not None:
         text = f"rank {rank} ran out of memory"
@@ -219,6 +234,15 @@ def _endings(facts: Facts, rank: int, life: Life) -> list[Claim]:
     if life.exit is not None and life.exit.name == "ray_worker" and not life.spoke_at_the_end and life.killed is None:
         text = f"Ray lost the worker of rank {rank} without a word of it"
         claims.append(Claim("launcher", "exited", (rank,), "strong", text, (_ref(text, life.exit),), life.exit.ts))
+    elif _left_by_itself(life):
+        assert life.exit is not None
+        raised = _only_unnamed_error(facts)
+        text = f"rank {rank} ended with exit code {life.exit.code} and reports no lost connection"
+        claims.append(Claim("launcher", "exited", (rank,), "strong", text, (_ref(text, life.exit),), life.exit.ts))
+        if raised is not None and sum(_left_by_itself(other) for other in found.values()) == 1:
+            text = f"the only exception without a rank is {raised.name}: {_short(raised.text)}"
+            refs = (_ref(text, raised),)
+            claims.append(Claim("logs", "exception", (rank,), "weak", text, refs, raised.ts, detail=raised.name))
     if life.own_error is not None:
         what = life.own_error.name or "an exception"
         text = f"rank {rank} raised {what}" + (f": {_short(life.own_error.text)}" if life.own_error.text else "")

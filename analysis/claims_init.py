@@ -49,7 +49,28 @@ def suspicions(machine: Machine) -> list[Suspicion]:
         return [_suspicion(machine, chosen[0], offers, refused, certain=chosen[0] in odd | _local(offers))]
     if not chosen and len(odd) == 1 and refused:
         return [_suspicion(machine, next(iter(odd)), offers, refused, certain=False)]
-    return _skewed(machine) or _store(machine)
+    return _skewed(machine) or _other_network(machine) or _store(machine)
+
+
+def _other_network(machine: Machine) -> list[Suspicion]:
+    """The hosts that found no network device and took sockets where most others took a fast network."""
+    chosen: dict[str, Row] = {}
+    for row in machine.of("identity"):
+        host = machine.host_of(row)
+        if row.name == "network" and host and row.detail:
+            chosen.setdefault(host, row)
+    kinds = Counter(row.detail for row in chosen.values()).most_common()
+    if len(kinds) < 2 or kinds[0][1] <= kinds[1][1] or kinds[0][0] == "Socket":
+        return []
+    hosts = tuple(sorted(h for h, row in chosen.items() if row.detail == "Socket"))
+    if not hosts or 2 * len(hosts) >= len(chosen):
+        return []
+    ranks = tuple(sorted({r for host in hosts for r in machine.ranks_on(host)} | _writers(machine, hosts)))
+    text = f"{some(hosts)} uses NET/Socket, the {kinds[0][1]} other hosts {kinds[0][0]}: it found no such device"
+    refs = tuple(chosen[host].ref(text, "nccl_log") for host in hosts[:4])
+    claim = Claim("nccl_log", "wrong_interface", ranks, "strong", text, refs, None, hosts)
+    waiting = tuple(sorted(set(machine.hosts) - set(ranks)))
+    return [Suspicion("", ranks, (claim,), hosts=hosts, waiting=waiting)]
 
 
 def _skewed(machine: Machine) -> list[Suspicion]:

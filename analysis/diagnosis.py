@@ -237,6 +237,8 @@ def _shows_progress(case: Case) -> bool:
     """Say whether anything shows the job at work; a log that ends after its start shows nothing, nor an empty dump."""
     if _finished(case) or not case.facts.steps.is_empty() or not case.machine.perf.is_empty():
         return True
+    if case.facts.ranks and (case.machine.steps_ms or case.machine.of("finished")):
+        return True
     return any(life.ended_well for life in case.lives.values())
 
 

@@ -42,6 +42,7 @@ KINDS: Final = (
     "bench_row",
     "identity",
     "pod_state",
+    "finished",
     "watchdog_timeout",
     "pg_status",
     "dump_signal",
@@ -162,6 +163,10 @@ QUALIFY e.seq >= max(e.seq) OVER (PARTITION BY e.comm_id) - 64
 ORDER BY "order"
 LIMIT 1000000
 """
+# How long the steps of the job took, in the order of its log, whoever printed them.
+STEP_TIMES: Final = """
+SELECT dur_ms FROM events WHERE kind = 'step' AND dur_ms > 0 ORDER BY file_id, line LIMIT 100000
+"""
 PLACES: Final = """
 SELECT r.rank, h.name AS host, r.pid, r.gpu, r.local_rank
 FROM ranks AS r LEFT JOIN hosts AS h USING (host_id)
@@ -228,6 +233,7 @@ class Machine:
     """PCI address of the GPU of each rank."""
     pods: Mapping[str, str] = field(default_factory=dict[str, str])
     """The only pod that a table of pods shows on a node."""
+    steps_ms: tuple[float, ...] = ()
     calls: pl.DataFrame = field(default_factory=pl.DataFrame)
     """The last collective calls of NCCL's log."""
 
@@ -275,6 +281,7 @@ def read_machine(store: Frames, files: Mapping[int, str]) -> Machine:
         pids={int(p["rank"]): int(p["pid"]) for p in places if p["pid"] is not None},
         files=files,
         addresses=_addresses(rows["identity"]),
+        steps_ms=tuple(store.frame(STEP_TIMES)["dur_ms"].to_list()),
         pods=_pods(rows["pod_state"]),
         gpus={int(p["rank"]): str(p["gpu"]) for p in places if p["gpu"]},
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from mycroft.analysis import (
@@ -50,6 +51,9 @@ _REASONS: Final = (
 )
 # Claims that say how a process ended.
 _ENDED: Final = ("killed", "out_of_memory", "exception", "gpu_fault")
+# A job is slow when the last third of its steps takes so many times what the first took.
+_STEPS_SLOWER: Final = 1.3
+_LEAST_STEPS: Final = 5
 _SYMPTOMS: Final = ("connection_closed", "ib_error", "cuda_error", "exception", "connect_failed")
 
 
@@ -194,7 +198,11 @@ def slow(case: Case, left: set[int]) -> Explained:
     for item in claims_perf.suspicions(case.machine):
         found.append(_located(case, item) if not item.ranks else item)
     found += claims_links.suspicions(read_matrices(case.facts.store))
-    if not found and case.machine.perf.is_empty() and not case.facts.dumps and not case.lives:
+    alone = case.machine.perf.is_empty() and not case.facts.dumps
+    if not found and alone and (slowed := _steps_slowed(case.machine.steps_ms)):
+        doubt = (("medium", f"{slowed}; that this machine is why is told from its state alone"),)
+        found = [replace(s, doubts=doubt) for s in _state_alone(case.machine, also=("slow_clock",))]
+    elif not found and alone and not case.lives:
         found = _state_alone(case.machine)
     return found, set()
 
@@ -231,7 +239,16 @@ def _located(case: Case, item: Suspicion) -> Suspicion:
     return replace(item, doubts=(*item.doubts, doubt))
 
 
-def _state_alone(machine: Machine) -> list[Suspicion]:
+def _steps_slowed(times: Sequence[float]) -> str:
+    """Return in words that steps became slower and stayed so; empty: they did not."""
+    third = len(times) // 3
+    if third < _LEAST_STEPS:
+        return ""
+    was, now = median(times[:third]), median(times[-third:])
+    return f"steps take {now:.0f} ms instead of {was:.0f} ms" if now >= _STEPS_SLOWER * was else ""
+
+
+def _state_alone(machine: Machine, also: tuple[str, ...] = ()) -> list[Suspicion]:
     """Only the state of machines was handed over: what is out of order there, without knowing that it matters."""
     doubt = (("medium", "the evidence does not show that the job was slow because of it"),)
     found: list[Suspicion] = []
@@ -240,7 +257,7 @@ def _state_alone(machine: Machine) -> list[Suspicion]:
         *claims_host.narrow_links(machine),
         *claims_counters.congested(machine),
     ):
-        if claim.kind in ("throttled", "narrow_link", "congested"):
+        if claim.kind in ("throttled", "narrow_link", "congested", *also):
             found.append(Suspicion("", claim.ranks, (claim,), hosts=claim.hosts, devices=claim.devices, doubts=doubt))
     return found if len(found) <= 4 else []
 

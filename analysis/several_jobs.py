@@ -1,4 +1,9 @@
-"""One verdict for evidence of several jobs: each is judged by itself, and each finding says whose it is."""
+"""One verdict for evidence of several jobs: each is judged by itself, and each finding says whose it is.
+
+Where nothing contradicts that all is of one job, but nothing joins two sides of it either, both sides are judged apart
+as well. When each accuses another, they are taken for two jobs: a console without hosts and logs of another job would
+else name a rank of the one on a host of the other.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final, Protocol, runtime_checkable
 
+from mycroft.analysis.case import count_words
 from mycroft.analysis.facts import Frames
-from mycroft.analysis.verdict import Finding, Verdict
+from mycroft.analysis.verdict import Finding, Unknown, Verdict
 
 _PATHS: Final = "SELECT path FROM files WHERE loader IS NOT NULL ORDER BY path"
 _SURE: Final = {"high": 0, "medium": 1, "low": 2}
@@ -23,6 +29,20 @@ class ManyJobs(Protocol):
         ...
 
 
+@runtime_checkable
+class ManyParts(Protocol):
+    """A store whose evidence may have sides that nothing joins."""
+
+    def parts(self) -> Sequence[Frames]:
+        """Return a store for each side; empty where all is joined."""
+        ...
+
+
+def parts_in(store: Frames) -> list[Frames]:
+    """Return the stores of the sides that nothing joins."""
+    return list(store.parts()) if isinstance(store, ManyParts) else []
+
+
 def others_in(store: Frames) -> list[Frames]:
     """Return the stores of all jobs but the first."""
     return [job for job in store.jobs() if job is not store] if isinstance(store, ManyJobs) else []
@@ -35,9 +55,73 @@ def together(first: Verdict, store: Frames, others: Sequence[tuple[Verdict, Fram
     """
     titles = job_titles(store, [job for _verdict, job in others])
     verdicts = list(zip([first, *(verdict for verdict, _job in others)], titles, strict=True))
-    labelled = [(f, title) for verdict, title in verdicts for f in verdict.findings]
+    return _labelled(first, verdicts, f"The evidence is of {len(verdicts)} jobs. ", own=1)
+
+
+def apart(whole: Verdict, parts: Sequence[tuple[Verdict, Frames]]) -> Verdict:
+    """Return the verdict on evidence of which nothing joins the sides: two where each accuses another, else one."""
+    titles = [_title(_paths(store)) for _verdict, store in parts]
+    if _at_odds([verdict for verdict, _store in parts]):
+        head = f"The evidence is of {len(parts)} jobs, as far as it shows: nothing joins {' and '.join(titles)}. "
+        verdicts = [(verdict, title) for (verdict, _store), title in zip(parts, titles, strict=True)]
+        return _labelled(whole, verdicts, head, own=0)
+    findings: list[Finding] = []
+    open_ends: list[Unknown] = []
+    for finding in whole.findings:
+        alone = next((f for verdict, _store in parts for f in verdict.findings if _same(f, finding)), None)
+        hosts = finding.root_cause.hosts
+        if alone is not None and hosts and not alone.root_cause.hosts:
+            finding = replace(
+                finding, root_cause=replace(finding.root_cause, hosts=()), summary=alone.summary, why=alone.why
+            )
+            ranks = count_words(finding.root_cause.ranks)
+            open_ends.append(
+                Unknown(
+                    f"whether {ranks} ran on {', '.join(hosts)}: nothing but the number joins {' and '.join(titles)}",
+                    f"a line that names rank, host and process together, from the job of {ranks}",
+                )
+            )
+        findings.append(finding)
+    if not open_ends:
+        return whole
+    more = f" ({len(findings) - 1} more findings.)" if len(findings) > 1 else ""
+    return replace(
+        whole,
+        summary=findings[0].summary + more,
+        findings=tuple(findings),
+        unknown=tuple(dict.fromkeys((*open_ends, *whole.unknown))),
+    )
+
+
+def _same(one: Finding, two: Finding) -> bool:
+    return bool(one.root_cause.ranks) and (one.category, one.root_cause.ranks) == (two.category, two.root_cause.ranks)
+
+
+def _at_odds(verdicts: Sequence[Verdict]) -> bool:
+    """Say whether two sides accuse different ones, neither as a mere guess and one of them surely."""
+    named = [v.findings[0] for v in verdicts if v.findings and v.findings[0].confidence != "low"]
+    named = [f for f in named if f.root_cause.ranks or f.root_cause.hosts]
+    for at, one in enumerate(named):
+        for two in named[at + 1 :]:
+            shared = {*one.root_cause.ranks} & {*two.root_cause.ranks} or {*one.root_cause.hosts} & {
+                *two.root_cause.hosts
+            }
+            sure = [f.confidence for f in (one, two)].count("high")
+            # One rank can be at fault in one way; surely at fault in two it is a rank of each of two jobs.
+            if sure and (not shared or (sure == 2 and one.component != two.component)):
+                return True
+    return False
+
+
+def _labelled(first: Verdict, verdicts: Sequence[tuple[Verdict, str]], head: str, *, own: int) -> Verdict:
+    """Put findings together, the surest first. Those of all but the first `own` verdicts are of other tables."""
+    labelled = [
+        (f if number < own else _elsewhere(f), title)
+        for number, (verdict, title) in enumerate(verdicts)
+        for f in verdict.findings
+    ]
+    labelled = _once(labelled)
     labelled.sort(key=lambda pair: _SURE[pair[0].confidence])
-    head = f"The evidence is of {len(verdicts)} jobs. "
     if not labelled:
         worst = next((v for v, _title in verdicts if v.status != "healthy"), first)
         return replace(first, status=worst.status, summary=head + worst.summary)
@@ -58,6 +142,27 @@ def job_titles(store: Frames, others: Sequence[Frames]) -> list[str]:
     taken = {path for paths in theirs for path in paths}
     mine = [path for path in _paths(store) if path not in taken] or _paths(store)
     return [_title(paths) for paths in (mine, *theirs)]
+
+
+def _once(labelled: Sequence[tuple[Finding, str]]) -> list[tuple[Finding, str]]:
+    """Leave out what one job is told of by the same lines as another that knows the ranks: such a file is in both."""
+
+    def lines(finding: Finding) -> set[tuple[str | None, int | None]]:
+        return {(e.file, e.line) for e in finding.evidence if e.file}
+
+    return [
+        (f, title)
+        for f, title in labelled
+        if f.root_cause.ranks
+        or not any(
+            o.root_cause.ranks and o.category == f.category and lines(o) & lines(f) for o, _ in labelled if o is not f
+        )
+    ]
+
+
+def _elsewhere(finding: Finding) -> Finding:
+    """Return a finding whose evidence opens files only: rows of the same key in this trace are of another job."""
+    return replace(finding, evidence=tuple(replace(e, table=None, key=None) for e in finding.evidence))
 
 
 def _of_job(finding: Finding, title: str, number: int) -> Finding:

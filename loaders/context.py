@@ -19,7 +19,7 @@ from mycroft.errors import MycroftError
 from mycroft.loaders import schema
 from mycroft.loaders.groups import Claim, Group, GroupRegistry, world_size
 from mycroft.loaders.identity import IdentityResolver
-from mycroft.loaders.jobs import JobFinder
+from mycroft.loaders.jobs import JobFinder, Jobs
 from mycroft.loaders.store import StoreWriter
 
 _SCHEMAS: Final = {table.name: schema.polars_schema(table) for table in schema.TABLES}
@@ -167,7 +167,7 @@ class TraceContext:
 
     # ---- the end -------------------------------------------------------------------
 
-    def jobs(self, files: Mapping[int, str]) -> list[list[int]]:
+    def jobs(self, files: Mapping[int, str]) -> Jobs:
         """Return which files belong to one job, by their ids and names; see `jobs`."""
         return self._finder.jobs(files, list(self._hosts))
 

@@ -4,6 +4,9 @@ A rank is a number, and every job counts from 0. Files are of different jobs onl
 lie days apart, one rank is two processes on two hosts, or it stopped in two operations of one group. Where nothing
 contradicts, all is one job. Folders and archives are taken as wholes; what names no rank goes with those that share
 a host with it, else with all.
+
+Files that do not contradict may still share nothing: a console without hosts, and logs of another job. `Jobs.parts` are
+the sides of a job that nothing joins although both speak of the same ranks; the analysis judges them apart as well.
 """
 
 from __future__ import annotations
@@ -20,9 +23,14 @@ import polars as pl
 APART_NS: Final = 36 * 3_600_000_000_000
 # Before this a time counts from the start of a process or a machine.
 _EPOCH_NS: Final = 978_307_200_000_000_000
+# Sides of one job that have this many ranks in common and share no host, communicator or time may be two jobs.
+_LEAST_SHARED: Final = 2
+# Evidence of one trouble is written within hours of it.
+_NEAR_NS: Final = 3_600_000_000_000
+MOST_PARTS: Final = 4
 _MOST_FACTS: Final = 1_000_000
 _MOST_UNITS: Final = 400
-_TIMES: Final = {"events": "ts", "coll_ops": "start_ts"}
+_TIMES: Final = {"events": "ts", "coll_ops": "start_ts", "stacks": "ts"}
 _NOWHERE: Final = re.compile(r"localhost|127\..*|ip6-.*")
 
 
@@ -33,6 +41,9 @@ class Facts:
     first: int | None = None
     last: int | None = None
     ranked: bool = False
+    ranks: set[int] = field(default_factory=lambda: set[int]())
+    pids: set[tuple[int, int]] = field(default_factory=lambda: set[tuple[int, int]]())
+    """(rank, process id), whatever the host."""
     hosts: set[str] = field(default_factory=lambda: set[str]())
     comms: set[str] = field(default_factory=lambda: set[str]())
     processes: dict[int, set[tuple[str, int]]] = field(default_factory=lambda: defaultdict(set))
@@ -49,6 +60,8 @@ class Facts:
         self.first = min(_known(self.first, other.first), default=None)
         self.last = max(_known(self.last, other.last), default=None)
         self.ranked |= other.ranked
+        self.ranks |= other.ranks
+        self.pids |= other.pids
         self.hosts |= other.hosts
         self.comms |= other.comms
         for rank, found in other.processes.items():
@@ -87,8 +100,25 @@ class Facts:
         return {rank: {host for host, _ in found} for rank, found in (self.processes or self.members).items()}
 
     def related(self, other: Facts) -> bool:
-        """Say whether both speak of one host or communicator."""
-        return bool(self.hosts & other.hosts or self.comms & other.comms)
+        """Say whether both speak of one host, communicator or process."""
+        return bool(self.hosts & other.hosts or self.comms & other.comms or self.pids & other.pids)
+
+    def joined(self, other: Facts) -> bool:
+        """Say whether anything joins both: a host, communicator, process, a time, or the ranks that the other lacks."""
+        if self.related(other) or len(self.ranks & other.ranks) < _LEAST_SHARED:
+            return True
+        begins, ends = _known(self.first, other.first), _known(self.last, other.last)
+        return len(begins) == 2 and max(begins) - min(ends) <= _NEAR_NS
+
+
+@dataclass(frozen=True, slots=True)
+class Jobs:
+    """Which files belong together, each list in the order of the numbers of files."""
+
+    jobs: list[list[int]]
+    """The files of each job; one that names no rank may be in several."""
+    parts: list[list[int]] = field(default_factory=lambda: list[list[int]]())
+    """Of the first job: the sides that nothing joins; empty where all are joined."""
 
 
 Processes = Mapping[int, set[tuple[str, int]]]
@@ -143,6 +173,14 @@ class JobFinder:
             for file_id, first, last in spans.iter_rows():
                 self._facts[file_id].add(Facts(first, last))
         inside = [name for name in ("rank", "comm_rank", "local_rank") if name in columns]
+        for name in {"rank", "comm_rank"} & columns:
+            for file_id, rank in frame.select("file_id", name).drop_nulls().unique().iter_rows():
+                self._facts[file_id].ranks.add(rank)
+                self._count += 1
+        if {"rank", "pid"} <= columns:
+            for file_id, rank, pid in frame.select("file_id", "rank", "pid").drop_nulls().unique().iter_rows():
+                self._facts[file_id].pids.add((rank, int(pid)))
+                self._count += 1
         if inside:
             named = frame.filter(pl.any_horizontal(pl.col(name).is_not_null() for name in inside))
             for file_id in named["file_id"].unique():
@@ -182,36 +220,23 @@ class JobFinder:
                 self._facts[file_id].stops[rank].add(seq)
                 self._count += 1
 
-    def jobs(self, files: Mapping[int, str], hosts: Sequence[str]) -> list[list[int]]:
-        """Return the files of each job in order of their names; one list where nothing contradicts.
-
-        A file that names no rank may be in several.
-        """
+    def jobs(self, files: Mapping[int, str], hosts: Sequence[str]) -> Jobs:
+        """Return which files belong together; one job where nothing contradicts."""
         whole = sorted(files)
         if self._count > _MOST_FACTS:
-            return [whole]
+            return Jobs([whole])
         units = self._units(files, hosts)
         ranked = [name for name in sorted(units) if units[name][1].ranked]
         if len(ranked) < 2 or len(ranked) > _MOST_UNITS:
-            return [whole]
-        jobs: list[tuple[Facts, list[int]]] = []
-        for name in ranked:
-            members, facts = units[name]
-            fitting = [job for job in jobs if not job[0].contradicts(facts)]
-            job = next((job for job in fitting if job[0].related(facts)), fitting[0] if fitting else None)
-            if job is None:
-                job = (Facts(), list[int]())
-                jobs.append(job)
-            job[0].add(facts)
-            job[1].extend(members)
-        if len(jobs) < 2:
-            return [whole]
-        for name, (members, facts) in sorted(units.items()):
-            if name not in ranked:
-                near = [job for job in jobs if job[0].related(facts)]
-                for job in near or jobs:
-                    job[1].extend(members)
-        return [sorted(members) for _facts, members in jobs]
+            return Jobs([whole])
+        sides = _gathered([units[name] for name in ranked], closely=True)
+        jobs = _gathered(sides, closely=False)
+        unranked = [units[name] for name in sorted(units) if name not in ranked]
+        parts: list[Side] = []
+        if len(jobs) == 1:
+            parts = _gathered(sides, closely=False, joined=True)
+            parts = parts if len(parts) <= MOST_PARTS else []
+        return Jobs(_with_unranked(jobs, unranked) or [whole], _with_unranked(parts, unranked))
 
     def _units(self, files: Mapping[int, str], hosts: Sequence[str]) -> dict[str, tuple[list[int], Facts]]:
         """Return files and facts by folder or archive at the first level where names differ, else by file."""
@@ -237,6 +262,43 @@ class JobFinder:
             if size == facts.size:
                 facts.members[rank].add((_short(hosts[host]), pid))
         return facts
+
+
+Side = tuple[list[int], Facts]
+"""Files, and what they tell together."""
+
+
+def _gathered(units: Sequence[Side], *, closely: bool, joined: bool = False) -> list[Side]:
+    """Put what does not contradict together, in the order given.
+
+    `closely`: only what speaks of one host or communicator, for together they say more against others. `joined`: only
+    what anything joins.
+    """
+    found: list[Side] = []
+    for members, facts in units:
+        fitting = [side for side in found if not side[1].contradicts(facts)]
+        if joined:
+            fitting = [side for side in fitting if side[1].joined(facts)]
+        near = [side for side in fitting if side[1].related(facts)]
+        side = next(iter(near if closely else [*near, *fitting]), None)
+        if side is None:
+            side = (list[int](), Facts())
+            found.append(side)
+        side[0].extend(members)
+        side[1].add(facts)
+    return found
+
+
+def _with_unranked(sides: Sequence[Side], unranked: Sequence[Side]) -> list[list[int]]:
+    """Return the files of each side and what goes with it without naming a rank; empty where there is one side only."""
+    if len(sides) < 2:
+        return []
+    found = [list(members) for members, _ in sides]
+    for members, facts in unranked:
+        near = [i for i, (_, side) in enumerate(sides) if side.related(facts)]
+        for i in near or range(len(sides)):
+            found[i].extend(members)
+    return [sorted(members) for members in found]
 
 
 def _short(host: str) -> str:

@@ -127,7 +127,8 @@ def _load_into(
     if ranks_expected is not None:
         context.job(world_size=ranks_expected, source="the user")
     _run_loaders(files, context, tell)
-    jobs = context.jobs({file.evidence.file_id: file.evidence.name for file in files})[:MOST_JOBS]
+    found = context.jobs({file.evidence.file_id: file.evidence.name for file in files})
+    jobs = found.jobs[:MOST_JOBS]
     if len(jobs) > 1:
         context = _reread(files, jobs[0], scratch / "rows-0", ranks_expected, tell)
     tell(Progress("sort/write", 0, 1, "writing the trace"))
@@ -139,10 +140,11 @@ def _load_into(
         "digest": digest,
         "files": str(len(files) + len(refused)),
         "jobs": str(len(jobs)),
+        "parts": str(len(found.parts)),
     }
     owner = {file_id: number for number, members in reversed(list(enumerate(jobs))) for file_id in members}
     world = context.write(writer, files=_files_frame(files, refused, owner), meta=meta)
-    for number, members in enumerate(jobs[1:], 1):
+    for number, members in enumerate([*jobs[1:], *found.parts], 1):
         context = _reread(files, members, scratch / f"rows-{number}", None, tell)
         writer.begin_job(number)
         mine = [file for file in files if file.evidence.file_id in set(members)]

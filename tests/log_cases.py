@@ -35,10 +35,8 @@ _STACKS: Final = {
     "redrawn+stern": ("redrawn", "stern"),
 }
 
-# Progress bars redrawn *inside* a prefix hide from the loaders that most lines also have an inner prefix or a width.
-NOT_UNDONE: Final = frozenset(
-    (case, "redrawn+stern") for case in ("desync-report-glog", "evaluation-on-rank-zero-only", "oom-killed-rank-srun")
-)
+# Progress bars redrawn *inside* a prefix hide from the loaders that the text behind it is broken at a width.
+NOT_UNDONE: Final = frozenset({("evaluation-on-rank-zero-only", "redrawn+stern")})
 
 
 def folders() -> dict[str, Path]:

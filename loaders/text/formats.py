@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mycroft.loaders.text import (
+    deepspeed,
     launchers,
     machine_formats,
     pods,
@@ -24,6 +25,7 @@ MATCHERS: Final[tuple[Matcher | BulkMatcher, ...]] = (
     *torch_errors.MATCHERS,
     *tracebacks.MATCHERS,
     *launchers.MATCHERS,
+    *deepspeed.MATCHERS,
     *pods.MATCHERS,
     *stack_lines.MATCHERS,
     *training.MATCHERS,

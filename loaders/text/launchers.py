@@ -202,7 +202,13 @@ _FIELD_OLD: Final = re.compile(r"^\s*(?:\*+|CHILD PROCESS FAILED|Root Cause|Othe
 
 
 def _child_failed(scope: FileScope, line: Line, match: re.Match[str]) -> None:
-    scope.open(line, _ChildFailed())
+    if isinstance(scope.block_of(line), _ChildFailed):
+        return
+    block = _ChildFailed()
+    scope.open(line, block)
+    if "ChildFailedError" not in match[0]:
+        # Only the summary was handed over, or a launcher of another name printed it.
+        block.feed(scope, line)
 
 
 def tasks_of(text: str) -> list[int]:
@@ -413,8 +419,10 @@ MATCHERS: Final[tuple[Matcher, ...]] = (
     Matcher(
         "child_failed",
         FORMAT,
-        ("ChildFailedError", "Root Cause (first observed failure)"),
-        re.compile(r"ChildFailedError:?\s*$|ChildFailedError: "),
+        ("ChildFailedError", "Root Cause (first observed failure)", "Failures:"),
+        re.compile(
+            r"ChildFailedError:?\s*$|ChildFailedError: |^\s*Failures:\s*$|^\s*Root Cause \(first observed failure\)"
+        ),
         _child_failed,
         follow=48,
     ),

@@ -23,6 +23,7 @@ def resolve_ranks(rows: list[Row]) -> None:
 
     A launcher's rows speak of other processes and are left alone. Nothing is guessed from numbers alone.
     """
+    _forget_shared_pids(rows)
     offsets: dict[object, set[int]] = {}
     seen: dict[object, int] = {}
     task_is_rank: set[bool] = set()
@@ -63,6 +64,21 @@ def resolve_ranks(rows: list[Row]) -> None:
                 row["rank"] = rank if rank >= 0 else None
         elif row["_task"] is not None and task_is_rank == {True} and task_seen >= _LEAST:
             row["rank"] = row["_task"]
+
+
+def _forget_shared_pids(rows: list[Row]) -> None:
+    """Drop the pid of lines whose prefix names the one process that passes on what several ranks print."""
+    ranks: dict[tuple[object, object], set[int]] = {}
+    for row in rows:
+        if row["kind"] in ("watchdog_timeout", "pg_status") and row.get("pid") is not None:
+            rank = row["rank"] if row["rank"] is not None else row.get("comm_rank")
+            # A process has another rank in every group: only ranks of the same one are told apart.
+            if rank is not None and (row["rank"] is not None or row.get("group_name") in (None, "0")):
+                ranks.setdefault((row["_host"], row["pid"]), set()).add(rank)
+    shared = {process for process, found in ranks.items() if len(found) > 1}
+    for row in rows if shared else ():
+        if (row["_host"], row.get("pid")) in shared and not row.get("_foreign"):
+            row["pid"] = None
 
 
 def _world_rank(row: Row) -> int | None:

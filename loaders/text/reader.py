@@ -126,9 +126,29 @@ def _head_lines(file: EvidenceFile) -> list[str]:
     return _all_lines(head)[:2_000]
 
 
+# A page of the web turns names of files into links.
+_LINK: Final = re.compile(r"\[([^\[\]]{1,200})\]\(https?://[^()\s]{1,300}\)")
+_CARRIER_LENGTH: Final = 160
+
+
+def _is_carrier(text: str) -> bool:
+    """Say whether the first piece of a redrawn line may be only a prefix: short, ending in a blank, no progress bar."""
+    return text[-1:] in " \t" and len(text) <= _CARRIER_LENGTH and "%" not in text and bool(text.strip())
+
+
 def _all_lines(data: bytes) -> list[str]:
     reader = LineReader(_no_plan(), keep_all=True, keep_blocks=False)
-    return [candidate[3] for batch in reader.batches(iter((data,))) for candidate in batch.candidates]
+    found: list[str] = []
+    carrier = (0, "")
+    for batch in reader.batches(iter((data,))):
+        for number, _, flags, text, _, _ in batch.candidates:
+            if flags & REDRAWN and carrier[0] == number:
+                found.append(carrier[1] + text)
+            elif flags & REDRAWN and _is_carrier(text):
+                carrier = (number, text)
+            else:
+                found.append(_LINK.sub(r"\1", text) if "](http" in text else text)
+    return found
 
 
 _HEAD_RANK: Final = re.compile(r"\[rank(\d{1,7})\]:|\bRANK=(\d{1,7})\b")
@@ -183,6 +203,7 @@ class _FileReading:
         self._bulk_lines: set[int] = set()
         self._tail = b""
         self._last_line = 0
+        self._carrier = (0, "")
 
     def run(self) -> None:
         report = self._report
@@ -216,6 +237,15 @@ class _FileReading:
         del scope.event_lines[: bisect_left(scope.event_lines, self._last_line + 1)]
 
     def _candidate(self, number: int, text: str, wanted: tuple[int, ...], meta: str, *, redrawn: bool = False) -> None:
+        if "](http" in text:
+            text = _LINK.sub(r"\1", text)
+        if redrawn:
+            if self._carrier[0] == number:
+                text = self._carrier[1] + text
+            elif _is_carrier(text):
+                # Nothing but what a launcher put in front: it belongs to every piece that is drawn over.
+                self._carrier = (number, text)
+                return
         facts, rest = self._scope.peeler.peel(text, meta)
         line = Line(number, rest, facts, wanted)
         # A progress bar that was redrawn in between does not end a traceback.

@@ -233,6 +233,8 @@ WRAPPERS: Final[tuple[Wrapper, ...]] = (
         re.compile(r"(?:\\u001b|\\x1b|\\033|\\e|\^\[|#033)\[[0-9;?]*[A-Za-z]", re.IGNORECASE),
         _take_nothing,
     ),
+    # A quotation in a mail or an issue.
+    Wrapper("quote", ">", re.compile(r"(?:> ?){1,4}"), _take_nothing, 0.6),
     Wrapper("rank", "[", re.compile(r"\[rank(?P<rank>\d{1,7})\]: ?"), _take_rank),
     Wrapper("tee", "[", re.compile(r"\[(?P<role>(?!rank\d)[A-Za-z_]{1,40})(?P<lr>\d{1,5})\]: ?"), _take_local),
     Wrapper(

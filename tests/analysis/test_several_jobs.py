@@ -54,3 +54,50 @@ def test_a_benchmark_beside_a_hang_is_said_too(tmp_path: Path) -> None:
     stopped = "".join(make.timed_out(r, numel=999 if r == 3 else 1000) for r in range(8))
     verdict = verdict_of(tmp_path, {"console.log": stopped, **tables})
     assert {f.category for f in verdict.findings} == {"size_mismatch", "slow_nic"}
+
+
+def console(odd: int) -> str:
+    """The console of a job of which no line names a host: one rank passes another size."""
+    return "".join(make.timed_out(r, numel=999 if r == odd else 1000) for r in range(8))
+
+
+def nccl_logs(*, failing: bool) -> dict[str, str]:
+    """NCCL's logs of a job that nothing joins with the console; its ranks have the same numbers."""
+    text = make.start_up(8)
+    if failing:
+        text += make.nccl(4, "NET/IB : mlx5_1:1 Got async event : port error", level="WARN")
+        text += "".join(make.failed_transfer(r, 2, stamp="2026-03-02 20:00:00") for r in (0, 2, 6))
+    return {"nccl/job.log": text}
+
+
+def test_sides_that_nothing_joins_and_that_accuse_different_ones_are_two_jobs(tmp_path: Path) -> None:
+    verdict = verdict_of(tmp_path, {"console.log": console(3), **nccl_logs(failing=True)})
+    found = {(f.category, f.root_cause.ranks, f.root_cause.hosts) for f in verdict.findings}
+    assert found == {("size_mismatch", (3,), ()), ("link_fault", (), ("n2",))}
+    assert "nothing joins" in verdict.summary
+
+
+def test_a_rank_is_not_put_on_a_host_by_its_number_alone(tmp_path: Path) -> None:
+    verdict = verdict_of(tmp_path, {"console.log": console(3), **nccl_logs(failing=False)})
+    (finding,) = verdict.findings
+    assert (finding.root_cause.ranks, finding.root_cause.hosts) == ((3,), ())
+    assert verdict.unknown[0].what.startswith("whether rank 3 ran on n1")
+
+
+def test_a_console_that_names_a_process_is_joined_with_its_host(tmp_path: Path) -> None:
+    block = (
+        f"{'=' * 60}\ntrain.py FAILED\n{'-' * 60}\nFailures:\n  <NO_OTHER_FAILURES>\n{'-' * 60}\n"
+        "Root Cause (first observed failure):\n[0]:\n  time      : 2026-03-03_02:28:00\n  host      : n1\n"
+        f"  rank      : 3 (local_rank: 1)\n  exitcode  : -6 (pid: {make.pid_of(3)})\n  error_file: <N/A>\n"
+        f"  traceback : Signal 6 (SIGABRT) received by PID {make.pid_of(3)}\n{'=' * 60}\n"
+    )
+    verdict = verdict_of(tmp_path, {"console.log": console(3) + block, **nccl_logs(failing=False)})
+    assert verdict.findings[0].root_cause.hosts == ("n1",)
+
+
+def test_findings_of_another_job_open_files_and_no_rows_of_the_first(tmp_path: Path) -> None:
+    verdict = verdict_of(tmp_path, sample("dataloader-stall-one-rank") | sample("oom-killed-rank-srun"))
+    first, other = verdict.findings if "dataloader" in verdict.findings[0].summary else verdict.findings[::-1]
+    assert any(e.table for e in first.evidence)
+    assert other.evidence
+    assert all(e.table is None and e.key is None and e.file for e in other.evidence)

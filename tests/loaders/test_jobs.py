@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mycroft.loaders import Store
-from mycroft.loaders.jobs import Facts, JobFinder
+from mycroft.loaders.jobs import Facts, JobFinder, Jobs
 from tests.analysis import incidents as make
 from tests.loaders.sources import loaded
 
@@ -133,4 +133,4 @@ def test_ranks_that_share_a_host_here_and_not_there() -> None:
 
 
 def test_nothing_is_told_without_rows() -> None:
-    assert JobFinder().jobs({3: "a/x", 1: "b/y"}, []) == [[1, 3]]
+    assert JobFinder().jobs({3: "a/x", 1: "b/y"}, []) == Jobs([[1, 3]])

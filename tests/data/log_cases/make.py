@@ -977,7 +977,188 @@ def tcpstore_master_late() -> Case:
     )
 
 
+def issue_page() -> Case:
+    """Quoted from the page of an issue, which makes links of file names: the port of one of two hosts failed."""
+
+    def link(text: str) -> str:
+        return f"[{text}](http://{text}/)"
+
+    out: list[str] = []
+    for rank, (host, pid, ip) in enumerate((("node201", 127799, "10.1.3.201"), ("node023", 10214, "10.1.3.23"))):
+        out += [
+            f"{host}:{pid}:{pid} [0] NCCL INFO Bootstrap : Using bond0:{ip}<0>",
+            f"{host}:{pid}:{pid + 2} [0] NCCL INFO NET/IB : Using [0]mlx5_0:1/RoCE [1]mlx5_1:1/RoCE [RO]; OOB bond0:{ip}<0>",
+            f"{host}:{pid}:{pid + 2} [0] NCCL INFO comm 0x55d0c{pid:x} rank {rank} nranks 2 cudaDev 0 nvmlDev 0 busId 18000 commId 0xa1b2c3d4e5f60718 - Init COMPLETE",
+        ]
+    for _ in range(3):
+        out += [
+            "",
+            f"node201:127799:127863 [0] transport/{link('net_ib.cc:101')} NCCL WARN NET/IB : mlx5_0:1 Got async event : port error",
+        ]
+    for port in (33057, 33061):
+        out += [
+            "",
+            f"node023:10214:10303 [0] transport/{link('net_ib.cc:1909')} NCCL WARN NET/IB : Got completion from peer {link('10.1.3.201')}<{port}> with status=12 opcode=0 len=0 vendor err 129 (Send) localGid ::ffff:{link('10.206.1.23')} remoteGids::ffff:{link('10.206.1.11')} hca mlx5_0",
+            f"node023:10214:10303 [0] NCCL INFO transport/{link('net.cc:1137')} -> 6",
+        ]
+    page = "Hi, our all-reduce fails:\n\n" + "".join(f"> {line}\n" for line in out) + "\nHappens every day. Any hint?\n"
+    return {"issue.md": page}, truth(
+        "The port of node201 failed",
+        "NIC or IB link error",
+        hosts=("node201",),
+        mention=("mlx5_0",),
+        spare_hosts=("node023",),
+    )
+
+
+def deepspeed_pdsh() -> Case:
+    """DeepSpeed's own launcher over pdsh, torch 2.6: one process killed by the OOM killer, local rank and pid only."""
+    mapping = ", ".join(f"'worker-{n}': [{2 * n}, {2 * n + 1}]" for n in range(4))
+    command = "['/usr/bin/python3', '-u', 'train.py', '--local_rank={}', '--deepspeed_config', 'ds.json']"
+    out: list[str] = []
+    for node in range(4):
+        head = f"worker-{node}: [2025-03-04 10:00:01,{node * 11:03d}] [INFO]"
+        out += [
+            f"{head} [launch.py:152:main] nnodes=4, num_local_procs=2, node_rank={node}",
+            f"{head} [launch.py:163:main] global_rank_mapping=defaultdict(<class 'list'>, {{{mapping}}})",
+            f"{head} [launch.py:164:main] dist_world_size=8",
+        ]
+        out += [
+            f"{head} [launch.py:256:main] process {6200 + node * 100 + local} spawned with command: {command.format(local)}"
+            for local in range(2)
+        ]
+    out += [
+        "worker-0: [2025-03-04 10:05:00,221] [INFO] [logging.py:96:log_dist] [Rank 0] step=40, skipped=0, lr=[1e-05], mom=[(0.9, 0.95)]",
+        "worker-2: [2025-03-04 10:06:12,345] [INFO] [launch.py:316:sigkill_handler] Killing subprocess 6400",
+        "worker-2: [2025-03-04 10:06:12,390] [INFO] [launch.py:316:sigkill_handler] Killing subprocess 6401",
+        f"worker-2: [2025-03-04 10:06:12,391] [ERROR] [launch.py:322:sigkill_handler] {command.format(1)} exits with return code = -9",
+        "pdsh@head: worker-2: ssh exited with exit code 247",
+    ]
+    for rank in (0, 1, 2, 3, 6, 7):
+        out += [
+            f"worker-{rank // 2}: [rank{rank}]:[E304 10:36:40.10000{rank:04d} ProcessGroupNCCL.cpp:632] [Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=4411, OpType=ALLREDUCE, NumelIn=50331648, NumelOut=50331648, Timeout(ms)=1800000) ran for 18000{10 + rank} milliseconds before timing out.",
+            f"worker-{rank // 2}: [rank{rank}]:[E304 10:36:40.20000{rank:04d} ProcessGroupNCCL.cpp:2268] [PG ID 0 PG GUID 0(default_pg) Rank {rank}]  failure detected by watchdog at work sequence id: 4411 PG status: last enqueued work: 4411, last completed work: 4410",
+        ]
+    kernel = (
+        "[  512.114001] mlx5_core 0000:17:00.0 mlx5_0: Port: 1 Link ACTIVE\n"
+        "[91233.501112] python3 invoked oom-killer: gfp_mask=0x140cca(GFP_HIGHUSER_MOVABLE|__GFP_COMP), order=0, oom_score_adj=0\n"
+        "[91233.501900] Out of memory: Killed process 6401 (python3) total-vm:812345678kB, anon-rss:412345678kB, file-rss:1024kB, shmem-rss:0kB, UID:1000 pgtables:812340kB oom_score_adj:0\n"
+    )
+    return {"deepspeed.log": "\n".join(out) + "\n", "dmesg-worker-2.log": kernel}, truth(
+        "Rank 5 on worker-2 was killed by the OOM killer",
+        "OOM",
+        ranks=(5,),
+        hosts=("worker-2",),
+        mention=("6401",),
+        spare=(0, 1, 2, 3, 4, 6, 7),
+    )
+
+
+def host_on_sockets() -> Case:
+    """NCCL 2.27 with a time in front of every line: one host finds no InfiniBand device, and no rank comes up."""
+    out: list[str] = []
+
+    def add(host: str, pid: int, local: int, text: str) -> None:
+        out.append(f"[2026-05-05 11:22:01.{len(out):06d}] {host}:{pid}:{pid + 3} [{local}] NCCL INFO {text}")
+
+    for rank in range(8):
+        node, local = divmod(rank, 2)
+        host, pid, ip = f"c{node + 1}", 900 + node + 100 * local, f"172.20.0.{node + 11}"
+        add(host, pid, local, f"Bootstrap: Using ens3:{ip}<0>")
+        if node == 2:
+            add(host, pid, local, "NET/IB : No device found.")
+            add(host, pid, local, f"NET/Socket : Using [0]ens3:{ip}<0>")
+        else:
+            add(host, pid, local, f"NET/IB : Using [0]mlx5_2:1/IB [1]mlx5_5:1/IB [RO]; OOB ens3:{ip}<0>")
+        add(host, pid, local, f"Using network {'Socket' if node == 2 else 'IB'}")
+        bus = ("1b000", "43000")[local]
+        add(
+            host,
+            pid,
+            local,
+            f"[Rank {rank}] ncclCommInitRankConfig comm 0x5581{rank}0 rank {rank} nranks 8 cudaDev {local} nvmlDev {local} busId {bus} commId 0x91ab3c4d5e6f7081 - Init START",
+        )
+    out += [
+        f"[rank{rank}]: torch.distributed.DistBackendError: NCCL error in: /pytorch/torch/csrc/distributed/c10d/NCCLUtils.cpp:94, internal error - please report this issue to the NCCL developers, NCCL version 2.27.5"
+        for rank in (0, 1, 2, 3, 6, 7)
+    ]
+    return {"train.out": "\n".join(out) + "\n"}, truth(
+        "c3 has no InfiniBand device and takes sockets",
+        "misconfigured interface",
+        ranks=(4, 5),
+        hosts=("c3",),
+        mention=("NET/Socket",),
+        spare_hosts=("c1", "c2", "c4"),
+    )
+
+
+def dcgm_slow_clock() -> Case:
+    """Steps become slow; `dcgmi dmon` of both hosts shows one GPU at a third of its clock, NCCL's log whose it is."""
+    rng = random.Random(4)
+    buses = ("0f000", "2d000", "44000", "5b000", "89000", "a8000", "c0000", "d8000")
+    out = [
+        f"hgx{1 + r // 8}:{3000 + r}:{3100 + r} [{r % 8}] NCCL INFO ncclCommInitRankConfig comm 0x56{r:02x}00 rank {r} nranks 16 cudaDev {r % 8} nvmlDev {r % 8} busId {buses[r % 8]} commId 0x4be1d0b7f36ac920 - Init COMPLETE"
+        for r in range(16)
+    ]
+    for step in range(40):
+        ms = (2630.5 if step >= 20 else 911.2) + rng.random() * 9
+        out.append(
+            f"2026-04-01 15:{step // 2:02d}:{30 * (step % 2):02d} INFO iteration {step * 10}/5000 | elapsed time per iteration (ms): {ms:.1f} | global batch size: 512 | lm loss: 2.31"
+        )
+    files = {"train.log": "\n".join(out) + "\n"}
+    for host in (1, 2):
+        rows = [
+            "#Entity   SMCLK        MMCLK        GPUTL      POWER        TMPTR",
+            "ID                                             %          W            C",
+        ]
+        for gpu in [*range(8)] * 4:
+            slow = host == 2 and gpu == 5
+            watts, heat = ("312.4", 91) if slow else (f"{640 + rng.random() * 20:.3f}", 60 + gpu % 5)
+            rows.append(f"GPU {gpu}     {705 if slow else 1980}         2619         100        {watts}      {heat}")
+        files[f"dcgm/hgx{host}-dmon.txt"] = "\n".join(rows) + "\n"
+    return files, truth(
+        "GPU 5 of hgx2 runs at a third of its clock",
+        "slow GPU thermal",
+        ranks=(13,),
+        hosts=("hgx2",),
+        mention=("705",),
+        spare_hosts=("hgx1",),
+    )
+
+
+def gloo_assertion() -> Case:
+    """Training on CPUs under accelerate, gloo: one traceback without a rank, and a summary that calls rank 0 the root."""
+    trace = 'Traceback (most recent call last):\n  File "/w/train_cpu.py", line 97, in <module>\n    main(rank={0})\n'
+    out = trace.format(3) + (
+        '  File "/w/train_cpu.py", line 71, in main\n    assert x.isfinite().all(), "bad batch"\n'
+        "AssertionError: bad batch 118\n"
+    )
+    for rank in range(3):
+        lost = (
+            '  File "/opt/py/lib/python3.12/site-packages/torch/distributed/distributed_c10d.py", line 2501, in all_reduce\n'
+            "    work.wait()\n"
+            f"RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.14]:3801{rank}\n"
+        )
+        out += "".join(f"[rank{rank}]: {line}\n" for line in (trace.format(rank) + lost).splitlines())
+    block = "  time      : 2026-02-03_04:05:0{2}\n  host      : cpu-4\n  rank      : {0} (local_rank: {0})\n  exitcode  : 1 (pid: {1})\n  error_file: <N/A>\n  traceback : To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html\n"
+    rule, line = "=" * 60, "-" * 60
+    out += f"{rule}\ntrain_cpu.py FAILED\n{line}\nFailures:\n[1]:\n{block.format(3, 903, 5)}{line}\n"
+    out += f"Root Cause (first observed failure):\n[0]:\n{block.format(0, 900, 6)}{rule}\n"
+    return {"accelerate.log": out}, truth(
+        "Rank 3 failed an assertion",
+        "exception",
+        ranks=(3,),
+        mention=("AssertionError",),
+        spare=(0, 1, 2),
+    )
+
+
 CASES: dict[str, Callable[[], Case]] = {
+    "issue-page-markdown": issue_page,
+    "deepspeed-pdsh-oom": deepspeed_pdsh,
+    "one-host-on-sockets-2.27": host_on_sockets,
+    "dcgm-slow-clock": dcgm_slow_clock,
+    "accelerate-gloo-assertion": gloo_assertion,
     "ray-vllm-nvlink-xid74": ray_nvlink,
     "megatron-port-error-2.23": port_error_223,
     "pods-roce-down-2.29": roce_down_229,

@@ -75,6 +75,14 @@ def test_a_block_is_a_row_for_every_failure(tmp_path: Path) -> None:
     assert recorder.ranks[10]["pid"] == 51214
 
 
+@pytest.mark.parametrize("first", ["=====", "Failures:", "Root Cause"])
+def test_a_block_without_the_exception_above_it_is_read_as_well(tmp_path: Path, first: str) -> None:
+    rows = read(tmp_path, BLOCK[BLOCK.index(first) :]).rows(kind="launcher_failure")
+    assert rows[-1]["name"] == "root_cause"
+    (tmp_path / "whole").mkdir()
+    assert rows[-1]["rank"] == read(tmp_path / "whole", BLOCK).rows(kind="launcher_failure")[-1]["rank"]
+
+
 def test_no_other_failures(tmp_path: Path) -> None:
     start, _, rest = BLOCK.partition("[1]:\n")
     text = start + "  <NO_OTHER_FAILURES>\n" + rest[rest.index("----") :]
