@@ -178,7 +178,8 @@ class _Reading:
         self.empty = {int(r) for r, n in rings.select("rank", "entries").iter_rows() if not n}
         self.raw_steps = any(str(v) == _RAW_STEPS for v in rings["lib_version"])
         self.at = at
-        self.offsets = clock_offsets(store, at=at) if offsets is None else offsets
+        self.hosts = {int(r): int(h) for r, h in store.frame(RANK_HOSTS).iter_rows()}
+        self.offsets = clock_offsets(store, at=at, hosts=self.hosts) if offsets is None else offsets
         self.slack = max((abs(v) for v in self.offsets.values()), default=0)
         self.clock = pl.DataFrame(
             {"rank": list(self.offsets), "offset": list(self.offsets.values())},
@@ -237,17 +238,16 @@ class _Reading:
             side_senders=self._side_senders(open_ops),
             pause_ns=self._pause(beats),
             loss=loss,
-            hosts={int(r): int(h) for r, h in self.store.frame(RANK_HOSTS).iter_rows()},
+            hosts=self.hosts,
         )
 
     # ---- signs of life ---------------------------------------------------------------
 
     def _beats(self) -> pl.DataFrame:
-        newest = self.store.frame(NEWEST).item()
-        if newest is None:
+        end = self.at if self.at is not None else self.store.frame(NEWEST).item()
+        if end is None:
             return self.store.frame(BEATS, (0, 0))
-        end = self.at if self.at is not None else int(newest)
-        frame = self.store.frame(BEATS, (self.until, max(0, end - BEATS_BACK_NS - self.slack)))
+        frame = self.store.frame(BEATS, (self.until, max(0, int(end) - BEATS_BACK_NS - self.slack)))
         return self._corrected(frame, "ts", "sampler", "progress", by="ts").sort("rank", "ts")
 
     def _heard(

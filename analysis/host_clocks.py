@@ -8,6 +8,7 @@ difference of their times over many operations is the difference of the clocks.
 from __future__ import annotations
 
 from collections import defaultdict, deque
+from collections.abc import Mapping
 from typing import Final
 
 import polars as pl
@@ -52,13 +53,14 @@ LEAST_OPS: Final = 3
 _FOREVER: Final = 1 << 62
 
 
-def clock_offsets(store: Frames, *, at: int | None = None) -> dict[int, int]:
+def clock_offsets(store: Frames, *, at: int | None = None, hosts: Mapping[int, int] | None = None) -> dict[int, int]:
     """Return by how many ns the clock of each rank's host is ahead of the middle host's.
 
     `at`: only operations that began before it are looked at. Ranks whose host shares no operation with others are
-    absent: nothing is known of their clock, and nothing depends on it.
+    absent: nothing is known of their clock, and nothing depends on it. `hosts`: rank -> host, where known already.
     """
-    hosts = {int(r): int(h) for r, h in store.frame(RANK_HOSTS).iter_rows()}
+    if hosts is None:
+        hosts = {int(r): int(h) for r, h in store.frame(RANK_HOSTS).iter_rows()}
     if len(set(hosts.values())) < 2:
         return {}
     span = store.frame(SPAN, (_FOREVER if at is None else at,)).row(0)
