@@ -236,3 +236,29 @@ def test_an_exact_time_of_the_collector_beats_the_program_s(tmp_path: Path) -> N
     text = '{"log":"2026-01-01 09:00:00,000 INFO rank=0 step=1 ms=2.0\\n","stream":"stdout","time":"2026-01-01T08:00:00.25Z"}\n'
     row = read(tmp_path, text).event("step")
     assert (row["ts"].hour, row["time_quality"]) == (8, "exact")
+
+
+OLD = "[E ProcessGroupNCCL.cpp:475] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600{0}01 milliseconds before timing out.\n"
+
+
+def test_what_stands_before_a_redrawn_line_belongs_to_every_piece_of_it(tmp_path: Path) -> None:
+    bar = "\r 3%|3 | 3/100\r"
+    lines = [f"llm-worker-{r} main {bar}{OLD.format(r)}" for r in (0, 0, 0, 1, 1, 1)]
+    rows = read(tmp_path, "".join(lines)).rows(kind="watchdog_timeout")
+    assert [row["comm_rank"] for row in rows] == [0, 1]
+    assert all("llm-worker" not in row["text"] for row in rows)
+
+
+def test_a_process_that_passes_on_what_several_ranks_print_is_none_of_them(tmp_path: Path) -> None:
+    passed_on = "".join(f"(TrainWorker pid=4711, ip=10.0.0.7) {OLD.format(r)}" for r in range(3))
+    assert all("pid" not in row for row in read(tmp_path, passed_on).rows(kind="watchdog_timeout"))
+    (tmp_path / "own").mkdir()
+    own = "".join(f"(TrainWorker pid={4711 + r}, ip=10.0.0.7) {OLD.format(r)}" for r in range(3))
+    rows = read(tmp_path / "own", own).rows(kind="watchdog_timeout")
+    assert [row["pid"] for row in rows] == [4711, 4712, 4713]
+
+
+def test_quotation_marks_and_links_of_a_page_come_off(tmp_path: Path) -> None:
+    text = "n1:7:9 [0] transport/[net_ib.cc:101](http://net_ib.cc:101/) NCCL WARN NET/IB : mlx5_0:1 Got async event : port error\n"
+    row = read(tmp_path, "".join(f"> {text}> \n" for _ in range(3))).rows(kind="link_down")[0]
+    assert (row["device"], row["pid"]) == ("mlx5_0", 7)
