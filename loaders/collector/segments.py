@@ -22,7 +22,7 @@ import numpy as np
 from mycroft.loaders.collector import rollups
 from mycroft.loaders.collector.log import sync_folder
 from mycroft.loaders.collector.manifest import Segment
-from mycroft.tracer.agent.batch import Batch, BatchError, Gap, HostFact, RingStatus, decode, schema_of
+from mycroft.tracer.agent.batch import BatchError, Gap, HostFact, RingStatus, decode, schema_of
 from mycroft.tracer.arrow import RecordBatch, Table, pa, pc, pq
 from mycroft.tracer.trace import TABLES
 
@@ -93,25 +93,8 @@ def table_schema(name: str) -> Any:
     return pa.schema([pa.field("process", pa.string()), *columns])
 
 
-def new_rows(batch: Batch, positions: Mapping[str, int]) -> tuple[dict[str, Table], int]:
-    """Return the rows of a batch that are new, by kind with `process` for `ring`, and how many were not."""
-    keys = pa.array([ring.key for ring in batch.rings], pa.string())
-    floors = pa.array([positions.get(ring.key, 0) for ring in batch.rings], pa.uint64())
-    tables: dict[str, Table] = {}
-    repeated = 0
-    for kind, table in batch.tables.items():
-        ring = table.column("ring").combine_chunks()
-        fresh = table.filter(pc.greater_equal(table.column("position"), pc.take(floors, ring)))
-        repeated += table.num_rows - fresh.num_rows
-        if fresh.num_rows:
-            names = pc.take(keys, fresh.column("ring").combine_chunks())
-            columns = [fresh.column(name) for name in fresh.schema.names if name != "ring"]
-            tables[kind] = pa.table([names, *columns], schema=table_schema(kind))
-    return tables, repeated
-
-
 @dataclass
-class _Slots:
+class Slots:
     """The processes of all batches of a file, one slot for each time that a batch speaks of one."""
 
     process: list[int] = field(default_factory=lambda: list[int]())
@@ -120,6 +103,11 @@ class _Slots:
     """Position below which its rows were told before."""
     numbers: dict[str, int] = field(default_factory=lambda: dict[str, int]())
 
+    def add(self, key: str, floor: int) -> None:
+        """Add what a batch says of a process."""
+        self.process.append(self.numbers.setdefault(key, len(self.numbers)))
+        self.floor.append(floor)
+
 
 def drain(
     bodies: Iterable[bytes], *, seqs: Mapping[str, tuple[int, float]], positions: Mapping[str, tuple[int, float]]
@@ -127,7 +115,7 @@ def drain(
     """Decode batches in order; those and rows that were told before are left out."""
     found = Drained({}, dict(seqs), dict(positions))
     parts: dict[str, list[tuple[int, RecordBatch]]] = {}
-    slots = _Slots()
+    slots = Slots()
     statuses: dict[str, tuple[int, str, RingStatus]] = {}
     gaps: list[tuple[int, str, Gap]] = []
     facts: list[tuple[str, HostFact]] = []
@@ -148,8 +136,7 @@ def drain(
         for ring in batch.rings:
             key = ring.key
             floor = floors.get(key, 0)
-            slots.process.append(slots.numbers.setdefault(key, len(slots.numbers)))
-            slots.floor.append(floor)
+            slots.add(key, floor)
             statuses[key] = (batch.key.made_ns, batch.key.host, ring)
             floors[key] = max(floor, ring.next)
             found.positions[key] = (floors[key], now)
@@ -158,7 +145,7 @@ def drain(
         gaps += [(batch.key.made_ns, batch.key.host, gap) for gap in batch.gaps]
         facts += [(batch.key.host, fact) for fact in batch.facts]
     for kind in list(parts):
-        table, repeated = _new_rows_of_all(kind, parts.pop(kind), slots)
+        table, repeated = new_rows(kind, parts.pop(kind), slots)
         found.repeated_rows += repeated
         if table.num_rows:
             found.tables[kind] = table
@@ -179,8 +166,12 @@ def drain(
     return found
 
 
-def _new_rows_of_all(kind: str, parts: Sequence[tuple[int, RecordBatch]], slots: _Slots) -> tuple[Table, int]:
-    """Return the new rows of one kind of all batches, sorted by process and position, and how many were told before."""
+def new_rows(kind: str, parts: Sequence[tuple[int, RecordBatch]], slots: Slots) -> tuple[Table, int]:
+    """Return the new rows of one kind of many batches, and how many were told before.
+
+    `parts`: the rows of each batch with its first slot. They come sorted by process and position, with `process`, a
+    dictionary, in place of `ring`.
+    """
     whole = pa.Table.from_batches([part for _, part in parts]).combine_chunks()
     if not whole.num_rows:
         return whole, 0

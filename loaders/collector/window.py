@@ -1,7 +1,7 @@
 """The last minutes of every process, read from what the collector has acknowledged; for the trigger and the pages.
 
 Starts from the segments, then follows the log: a second after an agent has sent a batch, it is here. Memory is bounded
-by time and by rows of each process.
+by time, by rows of each process and by rows of all: a fleet whose rows are too many is looked at for a shorter time.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 
 from mycroft.loaders.collector.log import log_numbers, log_path, read_log
 from mycroft.loaders.collector.manifest import read_manifest
-from mycroft.loaders.collector.segments import GAPS, RINGS, TIME_OF, new_rows, read_segments, table_schema
+from mycroft.loaders.collector.segments import GAPS, RINGS, TIME_OF, Slots, new_rows, read_segments, table_schema
 from mycroft.tracer.agent.batch import Batch, BatchError, Gap, RingStatus, decode
-from mycroft.tracer.arrow import Schema, Table, pa, pc
+from mycroft.tracer.arrow import RecordBatch, Schema, Table, pa, pc
 from mycroft.tracer.export import record_schema
 from mycroft.tracer.trace import TABLES, Trace, named
 
@@ -30,12 +31,23 @@ _MOST_GAPS: Final = 1000
 _GO_FIRST: Final = ("state", "foreign", "flow", "heartbeat", "op", "gap")
 # Chunks of a kind beyond which they are put together: many small ones make every use slow.
 _MOST_CHUNKS: Final = 64
+# Batches that are looked at together: their rows are in memory twice for a moment.
+_MOST_AT_ONCE: Final = 2000
+_LEAST_SPAN_NS: Final = 20_000_000_000
 
 
-@dataclass
+@dataclass(slots=True)
 class _Chunk:
-    table: Table
+    """Some rows of what a fleet told at once; taken out of it only when they are used."""
+
+    whole: RecordBatch
+    start: int
+    count: int
     last_ns: int
+
+    @property
+    def rows(self) -> RecordBatch:
+        return self.whole.slice(self.start, self.count)
 
 
 @dataclass
@@ -86,12 +98,16 @@ class GapSeen:
 class Window:
     """What one folder of a collector holds of the last `span_s` seconds. One thread."""
 
-    def __init__(self, root: Path, *, span_s: float = 600.0, most_rows: int = 200_000) -> None:
-        """Nothing is read before `refresh`. `most_rows` is of each process."""
+    def __init__(
+        self, root: Path, *, span_s: float = 600.0, most_rows: int = 200_000, most_in_all: int = 30_000_000
+    ) -> None:
+        """Nothing is read before `refresh`. `most_rows` is of each process; a row takes about 100 bytes."""
         self._root = root
         self._log_folder = root / "log"
         self._span_ns = int(span_s * 1e9)
         self._most_rows = most_rows
+        self._most_in_all = most_in_all
+        self._kept_ns = self._span_ns
         self._number = -1
         self._offset = 0
         self._resync = True
@@ -108,6 +124,7 @@ class Window:
         if self._resync:
             self._begin()
         taken = 0
+        found: list[Batch] = []
         numbers = [n for n in log_numbers(self._log_folder) if n >= self._number]
         if self._number not in numbers and read_manifest(self._root / "manifest").log_done >= self._number:
             # The file that we would read next is gone, and what it held is in segments.
@@ -119,11 +136,16 @@ class Window:
             try:
                 for body, after in read_log(log_path(self._log_folder, n), self._offset):
                     self._offset = after
-                    self._take_bytes(body)
                     taken += 1
+                    if (batch := self._decoded(body)) is not None:
+                        found.append(batch)
+                    if len(found) >= _MOST_AT_ONCE:
+                        self._take_all(found)
+                        found = []
             except FileNotFoundError:
                 self._resync = True
                 break
+        self._take_all(found)
         self._evict()
         return taken
 
@@ -152,13 +174,9 @@ class Window:
                 for row in table.cast(_INTEGER_GAPS).to_pylist():
                     self._take_gap_row(row)
             else:
-                for key in pc.unique(table.column("process")).to_pylist():
-                    process = self.processes.get(key)
-                    if process is not None:
-                        rows = table.filter(pc.equal(table.column("process"), key))
-                        self._add(
-                            process, name, rows.filter(pc.greater_equal(rows.column("position"), process.position))
-                        )
+                table = table.sort_by([("process", "ascending"), ("position", "ascending")])
+                encoded = table.column("process").combine_chunks().dictionary_encode()
+                self._spread(name, table.set_column(0, "process", encoded), known=True)
         for process in self.processes.values():
             process.position = max(process.position, process.status.next)
 
@@ -189,67 +207,99 @@ class Window:
         )
         self.gaps.append(GapSeen(row["host"], row["ts"], gap))
 
-    def _take_bytes(self, body: bytes) -> None:
+    def _decoded(self, body: bytes) -> Batch | None:
         try:
-            batch = decode(body)
+            return decode(body)
         except BatchError as error:
             self.unreadable += 1
             LOG.warning("a batch is left out: %s", error)
-            return
-        self.take(batch)
+            return None
 
     def take(self, batch: Batch) -> None:
         """Add one batch; rows that are here already are left out."""
-        now = time.time()
-        self.batches += 1
-        host = batch.key.host
-        self.agents[host] = AgentSeen(host, batch.key.made_ns, now, batch.agent)
-        self.gaps.extend(GapSeen(host, batch.key.made_ns, gap) for gap in batch.gaps)
-        floors: dict[str, int] = {}
-        for ring in batch.rings:
-            process = self.processes.get(ring.key)
-            if process is None:
-                process = self.processes[ring.key] = Process(ring.key, host, ring)
-            floors[ring.key] = process.position
-            if batch.key.made_ns >= process.told_ns:
-                process.status, process.told_ns, process.arrived_s = ring, batch.key.made_ns, now
-        tables, _ = new_rows(batch, floors)
-        for kind, table in tables.items():
-            for key in pc.unique(table.column("process")).to_pylist():
-                self._add(self.processes[key], kind, table.filter(pc.equal(table.column("process"), key)))
-        for ring in batch.rings:
-            process = self.processes[ring.key]
-            process.position = max(process.position, ring.next)
+        self._take_all([batch])
 
-    def _add(self, process: Process, kind: str, rows: Table) -> None:
-        if not rows.num_rows:
+    def _take_all(self, batches: Sequence[Batch]) -> None:
+        """Add batches in their order; what is done with rows is done once for all of them."""
+        now = time.time()
+        slots = Slots()
+        parts: dict[str, list[tuple[int, RecordBatch]]] = {}
+        for batch in batches:
+            self.batches += 1
+            host = batch.key.host
+            self.agents[host] = AgentSeen(host, batch.key.made_ns, now, batch.agent)
+            self.gaps.extend(GapSeen(host, batch.key.made_ns, gap) for gap in batch.gaps)
+            base = len(slots.floor)
+            for ring in batch.rings:
+                process = self.processes.get(ring.key)
+                if process is None:
+                    process = self.processes[ring.key] = Process(ring.key, host, ring)
+                slots.add(ring.key, process.position)
+                process.position = max(process.position, ring.next)
+                if batch.key.made_ns >= process.told_ns:
+                    process.status, process.told_ns, process.arrived_s = ring, batch.key.made_ns, now
+            for kind, table in batch.tables.items():
+                parts.setdefault(kind, []).extend((base, part) for part in table.to_batches())
+        for kind, mine in parts.items():
+            table, _ = new_rows(kind, mine, slots)
+            if table.num_rows:
+                self._spread(kind, table)
+
+    def _spread(self, kind: str, table: Table, *, known: bool = False) -> None:
+        """Give every process its rows of a table that is sorted by process; `known`: leave out what it has already."""
+        process = table.column("process").combine_chunks()
+        names = process.dictionary.to_pylist()
+        numbers = process.indices.to_numpy()
+        rows = table.drop_columns(["process"]).combine_chunks().to_batches()[0]
+        times = rows.column(TIME_OF[kind]).cast(pa.int64()).fill_null(0).to_numpy()
+        starts = np.flatnonzero(np.diff(numbers, prepend=-1))
+        ends = [*starts[1:].tolist(), len(numbers)]
+        lasts = np.maximum.reduceat(times, starts).tolist()
+        for start, end, last in zip(starts.tolist(), ends, lasts, strict=True):
+            mine = self.processes.get(names[numbers[start]])
+            if mine is None:
+                continue  # no status of it is left
+            if known and mine.position:
+                part = rows.slice(start, end - start)
+                part = part.filter(pc.greater_equal(part.column("position"), mine.position))
+                self._add(mine, kind, _Chunk(part, 0, part.num_rows, last))
+            else:
+                self._add(mine, kind, _Chunk(rows, start, end - start, last))
+
+    def _add(self, process: Process, kind: str, chunk: _Chunk) -> None:
+        if not chunk.count:
             return
-        last = pc.max(rows.column(TIME_OF[kind]).cast(pa.int64())).as_py() or 0
         chunks = process.chunks.setdefault(kind, deque())
-        chunks.append(_Chunk(rows.drop_columns(["process"]), last))
-        process.rows += rows.num_rows
+        chunks.append(chunk)
+        process.rows += chunk.count
         if len(chunks) > _MOST_CHUNKS:
             # The older half becomes one; it goes when its newest row is too old.
             older = [chunks.popleft() for _ in range(_MOST_CHUNKS // 2)]
-            table = pa.concat_tables([chunk.table for chunk in older]).combine_chunks()
-            chunks.appendleft(_Chunk(table, max(chunk.last_ns for chunk in older)))
+            whole = _joined(older)
+            chunks.appendleft(_Chunk(whole, 0, whole.num_rows, max(chunk.last_ns for chunk in older)))
 
     # ---- bounds --------------------------------------------------------------------
 
     def _evict(self) -> None:
         now = time.time()
+        rows = self.rows
+        if rows > self._most_in_all:
+            # A fleet too large for its window: all of them keep less, so that they can still be compared.
+            self._kept_ns = max(_LEAST_SPAN_NS, int(self._kept_ns * 0.9 * self._most_in_all / rows))
+        elif rows < self._most_in_all // 2:
+            self._kept_ns = min(self._span_ns, self._kept_ns + self._kept_ns // 10)
         for key, process in list(self.processes.items()):
             if now - process.arrived_s > self._span_ns / 1e9:
                 del self.processes[key]
                 continue
-            oldest = process.told_ns - self._span_ns
+            oldest = process.told_ns - self._kept_ns
             for chunks in process.chunks.values():
                 while chunks and chunks[0].last_ns < oldest:
-                    process.rows -= chunks.popleft().table.num_rows
+                    process.rows -= chunks.popleft().count
             for kind in _GO_FIRST:
                 chunks = process.chunks.get(kind)
                 while process.rows > self._most_rows and chunks and len(chunks) > 1:
-                    process.rows -= chunks.popleft().table.num_rows
+                    process.rows -= chunks.popleft().count
 
     @property
     def rows(self) -> int:
@@ -286,6 +336,11 @@ class Window:
         return [sorted(group, key=_by_rank) for group in found.values()]
 
 
+def _joined(chunks: Iterable[_Chunk]) -> RecordBatch:
+    """Return the rows of chunks as one, of its own: a chunk may be a part of what a fleet told at once."""
+    return pa.Table.from_batches([chunk.rows for chunk in chunks]).combine_chunks().to_batches()[0]
+
+
 def _by_rank(process: Process) -> tuple[bool, int, int, str]:
     who = process.status.process
     return (who.rank is None, who.rank or 0, who.started_ns, process.key)
@@ -314,8 +369,7 @@ def _trace(process: Process) -> Trace:
         if not chunks:
             tables[kind] = record_schema(kind).empty_table()
             continue
-        whole = pa.concat_tables([chunk.table for chunk in chunks]).combine_chunks()
-        tables[kind] = named(whole.to_batches()[0])
+        tables[kind] = named(_joined(chunks))
     return Trace(
         name=process.key,
         # Its machine has been asked already; ours must not be.

@@ -13,6 +13,7 @@ import pytest
 from mycroft.loaders.collector import BusyError, Collector, CollectorError, CollectorSettings, FullError, Window
 from mycroft.loaders.collector.log import log_numbers, log_path, read_log
 from mycroft.loaders.collector.manifest import ManifestError, read_manifest
+from mycroft.loaders.collector.segments import TIME_OF
 from mycroft.tracer.agent import Batch, BatchError
 from mycroft.tracer.agent.batch import sealed
 from mycroft.tracer.trace import TABLES
@@ -348,6 +349,37 @@ def test_window_keeps_to_its_rows(collector: Collector, batch: Batch) -> None:
         collector.take(now_batch(batch, seq))
         window.refresh()
     assert window_rows(window) <= 2 * batch.rows + batch.rows
+
+
+def test_window_of_a_large_fleet_becomes_shorter_for_all_of_its_processes(
+    collector: Collector, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import time
+
+    monkeypatch.setattr("mycroft.loaders.collector.window._LEAST_SPAN_NS", 1)
+    window = Window(collector.root, most_in_all=8 * batch.rows)
+    for seq in range(1, 21):
+        for host in ("h1", "h2"):
+            # Rows as old as they are: a second a batch.
+            collector.take(aged(batch, seq, host=host, at_ns=time.time_ns() - (20 - seq) * 10**9))
+        window.refresh()
+    kept = {process.host: process.rows for process in window.processes.values()}
+    assert 0 < sum(kept.values()) <= 10 * batch.rows
+    assert kept["h1"] == kept["h2"]
+
+
+def aged(batch: Batch, seq: int, *, host: str, at_ns: int) -> bytes:
+    """A batch whose rows are of one moment."""
+    from dataclasses import replace
+
+    import pyarrow as pa
+
+    tables = {}
+    for kind, table in batch.tables.items():
+        place = table.schema.get_field_index(TIME_OF[kind])
+        times = pa.array([at_ns] * table.num_rows, pa.timestamp("ns"))
+        tables[kind] = table.set_column(place, table.schema.field(place), times)
+    return numbered(replace(batch, tables=tables), seq, host=host, made_ns=at_ns)
 
 
 def test_processes_of_one_communicator_are_one_job(collector: Collector, batch: Batch) -> None:
