@@ -5,7 +5,7 @@ agents make them, one a second. A second process sends them; positions and times
 Times, durations and counters have noise of their own in every batch. Printed at the end: what was sent and taken, time
 until a batch was acknowledged, CPU and memory of the collector and of its helper, bytes of the log that wait to become
 segments. With `--rca T10240` a third process asks trigger and root cause of a stall of 10,240 ranks again and again
-meanwhile.
+meanwhile; with `--watch` a `mycroft watch` follows the store, and how long its looks took is printed.
 
 Exit status 1 if not every batch of the time was taken, or not every row is in the segments afterwards.
 """
@@ -37,6 +37,8 @@ import numpy as np
 import pyarrow as pa
 import zstandard
 
+from mycroft.app.live.state import LiveState
+from mycroft.app.state import State
 from mycroft.loaders.collector.manifest import read_manifest
 from mycroft.tracer.agent.batch import Batch, BatchKey, encode, sealed, tables_of
 from mycroft.tracer.agent.rings import Rings
@@ -282,7 +284,7 @@ def stored_rows(data: Path) -> int:
     return dropped + sum(segment.rows for segment in manifest.segments if segment.table in TABLES)
 
 
-def replay(hosts: int, seconds: int, rca: str, where: Path | None) -> int:
+def replay(hosts: int, seconds: int, rca: str, where: Path | None, *, watch: bool) -> int:
     with tempfile.TemporaryDirectory(prefix="mycroft-bench-", dir=where) as scratch:
         data, out = Path(scratch) / "data", Path(scratch) / "sent"
         running = Running(data)
@@ -291,6 +293,16 @@ def replay(hosts: int, seconds: int, rca: str, where: Path | None) -> int:
             [*me, "--send", running.url, "--hosts", str(hosts), "--seconds", str(seconds), "--out", str(out)]
         )
         judging = subprocess.Popen(["nice", "-n", "5", *me, "--judge", rca], stdout=subprocess.PIPE) if rca else None
+        watching = (
+            subprocess.Popen(
+                [sys.executable, "-m", "mycroft.app.cli", "watch", "--data", str(data)], start_new_session=True
+            )
+            if watch
+            else None
+        )
+        state = LiveState(State(data)) if watch else None
+        looks: list[float] = []
+        watch_cpu = 0.0
         begin = time.monotonic()
         most: dict[str, int] = {}
         backlog: list[float] = []
@@ -299,11 +311,20 @@ def replay(hosts: int, seconds: int, rca: str, where: Path | None) -> int:
                 sending.wait(5.0)
             for role, (_, memory) in used(running.process.pid).items():
                 most[role] = max(most.get(role, 0), memory)
+            if watching is not None and state is not None:
+                tick = state.numbers().get("tick", (0.0, {}))[1]
+                looks.append(float(tick.get("seconds", 0.0)))
+                for _, (cpu, memory) in used(watching.pid).items():
+                    most["watch"] = max(most.get("watch", 0), memory)
+                    watch_cpu = cpu
             backlog.append(number_of(running.url, "mycroft_log_waiting_bytes"))
         drained = time.monotonic()
         while number_of(running.url, "mycroft_log_waiting_bytes") and time.monotonic() - drained < seconds + 60:
             time.sleep(0.5)
         drained_s = time.monotonic() - drained
+        if watching is not None:
+            watching.terminate()
+            watching.wait()
         judged = ""
         if judging is not None:
             judging.terminate()
@@ -335,6 +356,11 @@ def replay(hosts: int, seconds: int, rca: str, where: Path | None) -> int:
             "store": f"{rows} of {wanted} rows, {store.size_bytes / 1e6:.0f} MB in {len(store.segments)} segments "
             f"({store.size_bytes / max(rows, 1):.1f} bytes a row)",
         }
+        if looks:
+            told["watch"] = (
+                f"{watch_cpu:.1f} CPU-s, at most {most['watch'] >> 20} MiB; a tick took "
+                f"{statistics.median(looks):.2f} s (median), at most {max(looks):.2f} s"
+            )
         for name, text in told.items():
             print(f"{name:<25} {text}")
         if judged:
@@ -382,6 +408,7 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=1250)
     parser.add_argument("--seconds", type=int, default=600)
     parser.add_argument("--rca", default="", metavar="TOPOLOGY")
+    parser.add_argument("--watch", action="store_true")
     parser.add_argument("--where", type=Path, help="folder for the store (default: the system's temporary one)")
     parser.add_argument("--send", default="", help=argparse.SUPPRESS)
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
@@ -389,7 +416,11 @@ def main() -> int:
     given = parser.parse_args()
     if given.send:
         return send(given.send, given.hosts, given.seconds, given.out)
-    return judge(given.judge) if given.judge else replay(given.hosts, given.seconds, given.rca, given.where)
+    return (
+        judge(given.judge)
+        if given.judge
+        else replay(given.hosts, given.seconds, given.rca, given.where, watch=given.watch)
+    )
 
 
 if __name__ == "__main__":
