@@ -30,6 +30,9 @@ from mycroft.app.pages.panel import (
     problem,
     tag,
 )
+from mycroft.app.pages.timeline_panel import place
+from mycroft.app.queries import UnknownTraceError
+from mycroft.app.reads import timeline
 from mycroft.app.state import now
 from mycroft.errors import MycroftError
 
@@ -223,7 +226,29 @@ def job_layout(ctx: PageContext, job: str) -> Component:
         "live_job",
         html.H1(words.shorten(found.title, 120)),
         *_current("live-job", job_body(state, job)),
+        _timeline_panel(ctx, found),
         crumbs=[("Traces", links.traces()), ("Live", links.live()), (words.shorten(found.title, 60), None)],
+    )
+
+
+def _timeline_panel(ctx: PageContext, job: LiveJob) -> Child:
+    """Return the timeline of the last minutes, which follows the job; None where nothing of it has been published."""
+    if not job.trace:
+        return None
+    try:
+        reader = ctx.queries.trace(job.trace)
+    except UnknownTraceError:
+        return None
+    if not timeline.has_timeline(reader):
+        return None
+    return panel(
+        "Timeline",
+        place(reader, height=300, embedded=True, follow=True),
+        note=[
+            "the last minutes, anew whenever they are published · ",
+            link("as a page", TraceLinks(job.trace).timeline()),
+        ],
+        id="timeline",
     )
 
 

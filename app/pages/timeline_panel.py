@@ -20,8 +20,12 @@ def place(
     window: tuple[int, int] | None = None,
     embedded: bool = False,
     rank: int | None = None,
+    follow: bool = False,
 ) -> Child:
-    """Return the element that the browser fills; `window` is in µs after the start of the trace."""
+    """Return the element that the browser fills; `window` is in µs after the start of the trace.
+
+    With `follow` it goes on to each newer generation, until the reader moves it.
+    """
     return html.Div(
         html.P("Reading the timeline…", className="muted"),
         style={"minHeight": height + 150},
@@ -31,6 +35,7 @@ def place(
             data_window=None if window is None else f"{window[0]}-{window[1]}",
             data_embedded="" if embedded else None,
             data_rank=None if rank is None else str(rank),
+            data_follow=f"/api/v1/traces/{reader.trace}" if follow else None,
         ),
     )
 

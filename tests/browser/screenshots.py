@@ -1,4 +1,4 @@
-"""Takes the pictures of `docs/screenshots`: `python -m tests.browser.screenshots`.
+"""Takes the pictures of `docs/screenshots`: `python -m tests.browser.screenshots [NAME...]`.
 
 Pages of the packaged samples, which are real captures, where one shows the case; else of the invented variants.
 """
@@ -10,13 +10,18 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, ViewportSize
 
 from mycroft.app.ingest import Stages, ingest
 from tests.browser import published
+from tests.browser.conftest import PATIENCE_MS, settled
 from tests.browser.serving import ROOT, SIZE, Site, chromium, served
 
 OUT: Final = ROOT / "docs" / "screenshots"
+SMALL: Final[ViewportSize] = {"width": SIZE["width"], "height": SIZE["height"]}
+WALL: Final[ViewportSize] = {"width": 3840, "height": 2160}
+LARGE: Final = ("diagnosis-ring", "diagnosis-tree")
+"""Pages that are looked at on a large screen too."""
 SAMPLES: Final = ROOT / "tests" / "data" / "flight_recorder"
 REAL: Final = {"hang": "lock_deadlock", "cascade": "stuck_dataloader", "healthy": "healthy", "crash": "sigkill"}
 INVENTED: Final = {
@@ -38,6 +43,8 @@ def pages(site: Site, traces: dict[str, tuple[str, str]]) -> list[tuple[str, str
         incident = "verdict" if variant == "inconclusive" else "f1"
         found.append((f"diagnosis-{name}", site.page(variant, f"/d/{incident}"), both))
     trace = f"{site.url}/t/{traces['cascade'][0]}"
+    for shape in ("ring", "tree"):
+        found.append((f"diagnosis-{shape}", f"{site.url}/t/flow-{shape}/d/f1", both))
     found += [
         ("overview", trace, ("light",)),
         ("rank", f"{trace}/rank/5", ("light",)),
@@ -54,16 +61,16 @@ def pages(site: Site, traces: dict[str, tuple[str, str]]) -> list[tuple[str, str
     return found
 
 
-def take(browser: Browser, name: str, address: str, theme: str) -> None:
-    """Take one picture, of what fits on a small screen."""
-    context = browser.new_context(viewport=SIZE, color_scheme=theme, locale="en-US", timezone_id="UTC")  # pyright: ignore[reportArgumentType]
+def take(browser: Browser, name: str, address: str, theme: str, size: ViewportSize = SMALL) -> None:
+    """Take one picture, of what fits on a screen."""
+    context = browser.new_context(viewport=size, color_scheme=theme, locale="en-US", timezone_id="UTC")  # pyright: ignore[reportArgumentType]
+    context.set_default_timeout(PATIENCE_MS)
     page = context.new_page()
     page.goto(address)
     page.wait_for_selector("[data-ready]")
     page.wait_for_load_state("networkidle")
     page.evaluate("document.fonts.ready")
-    for drawn in page.locator("[data-flow], [data-timeline]").all():
-        expect(drawn).to_have_attribute("data-drawn", "")
+    settled(page)
     page.screenshot(path=OUT / f"{name}-{theme}.png")
     context.close()
 
@@ -81,9 +88,13 @@ def main() -> int:
         published.publish_flows(data_dir)
         with served(data_dir) as site, chromium() as browser:
             for name, address, themes in pages(site, traces):
+                if sys.argv[1:] and name not in sys.argv[1:]:
+                    continue
                 for theme in themes:
                     take(browser, name, address, theme)
-                    print(f"{name}-{theme}.png")
+                    if name in LARGE:
+                        take(browser, f"{name}-4k", address, theme, WALL)
+                    print(f"{name}-{theme}.png", flush=True)
     return 0
 
 

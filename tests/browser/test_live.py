@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+import tempfile
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +13,14 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 from mycroft.app.live.state import LiveState
 from mycroft.app.state import State
+from mycroft.loaders import pyramid
+from mycroft.loaders.catalogue import Catalogue
+from tests.app import flow_trace
 from tests.app.live.test_incidents import finding
+from tests.app.trace_writer import write_rows
 from tests.browser.conftest import ready
 from tests.browser.serving import Site
+from tests.loaders.test_pyramid import day_trace
 
 pytestmark = pytest.mark.browser
 
@@ -69,6 +77,49 @@ def test_shared_incident_stays_at_its_revision_while_the_page_follows(
     expect(guest.get_by_text("shared, read-only")).to_be_visible()
     guest.get_by_role("link", name="Open the newest").click()
     expect(guest.get_by_role("heading", level=1)).to_have_text("slow_gpu at [3]")
+
+
+def publish(site: Site, make: Callable[[Path], Any]) -> None:
+    """Publish the next generation of the trace of a job."""
+    catalogue = Catalogue(site.data_dir)
+    with tempfile.TemporaryDirectory(dir=site.data_dir) as folder:
+        file = Path(folder) / "trace.duckdb"
+        make(file)
+        catalogue.publish("followed", file, title="followed", summary={})
+    catalogue.close()
+
+
+def ring(file: Path) -> None:
+    write_rows(file, flow_trace.rows("ring"))
+    pyramid.build(file)
+
+
+def test_the_timeline_follows_the_job_until_the_reader_moves_it(site: Site, page: Page, state: LiveState) -> None:
+    state.see_job("followed", title="followed", processes=["b"], facts={"processes": 1})
+    publish(site, ring)
+    state.set_trace("followed", "followed")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.clock.install()
+    page.goto(f"{site.url}/live/followed")
+    ready(page, "live_job")
+    place, canvas = page.locator("[data-timeline]"), page.locator("canvas.timeline__canvas")
+    expect(canvas).to_have_attribute("aria-label", re.compile("of 12 ranks"))
+    expect(place).to_have_attribute("data-following", "yes")
+    publish(site, day_trace)
+    expect(canvas).to_have_attribute("aria-label", re.compile("of 4 ranks"))
+
+    canvas.focus()
+    page.keyboard.press("+")
+    expect(place).to_have_attribute("data-following", "no")
+    publish(site, ring)
+    before = sum(url.endswith("/traces/followed") for url in asked)
+    page.clock.run_for(10_000)
+    assert sum(url.endswith("/traces/followed") for url in asked) == before
+    expect(canvas).to_have_attribute("aria-label", re.compile("of 4 ranks"))
+
+    page.get_by_role("checkbox", name="follow").check()
+    expect(canvas).to_have_attribute("aria-label", re.compile("of 12 ranks"))
 
 
 def test_page_that_nobody_sees_asks_for_nothing(site: Site, page: Page, state: LiveState) -> None:

@@ -45,6 +45,8 @@ export function buildControls(timeline) {
     timeline.locked = timeline.lock.checked ? timeline.scale : null;
     timeline.later();
   });
+  const follows = timeline.place.hasAttribute("data-follow");
+  timeline.followControl = make("input", { type: "checkbox" });
   const buttons = make("span", { class: "timeline__buttons" });
   const button = (label, name, what) => {
     const made = make("button", { type: "button", class: "button button--small", title: name, "aria-label": `${label} ${name}` }, label);
@@ -64,6 +66,6 @@ export function buildControls(timeline) {
   timeline.table = make("details", { class: "fold" }, make("summary", {}, "View as table"));
   timeline.table.addEventListener("toggle", () => fillTable(timeline));
   timeline.keys = make("details", { class: "fold" }, make("summary", {}, "Keys"), make("ul", { class: "bullets" }, ...KEYS.map(([key, what]) => make("li", {}, make("kbd", {}, key), ` ${what}`))));
-  const bar = make("div", { class: "timeline__bar" }, metricLabel, orderLabel, make("label", {}, timeline.lock, "lock the scale"), buttons);
+  const bar = make("div", { class: "timeline__bar" }, metricLabel, orderLabel, make("label", {}, timeline.lock, "lock the scale"), follows ? make("label", {}, timeline.followControl, "follow") : null, buttons);
   timeline.place.replaceChildren(make("div", { class: "timeline" }, bar, timeline.map, timeline.plot, timeline.said, timeline.legend, timeline.table, timeline.keys));
 }

@@ -9,6 +9,7 @@ import { Tiles } from "./tiles.mjs";
 import { clamped, levelFor, modeFor, ordered, scaleOf, zoomed } from "./view.mjs";
 import { AXIS, GUTTER, make, RIGHT, TOP } from "./plot.mjs";
 import { buildControls, ORDER_NAMES } from "./controls.mjs";
+import { Follow } from "./follow.mjs";
 import { listen } from "./gestures.mjs";
 import { fillTable, hit, summary, tellSelected } from "./words.mjs";
 import { drawAxis, drawMarks, drawOver, drawSilent } from "./marks.mjs";
@@ -27,10 +28,7 @@ class TimelineView {
     this.total = null;
     this.bars = null;
     this.locked = null;
-    this.tiles = new Tiles(this.base, () => this.later(), (error) => this.fail(error));
-    this.mapTiles = new Tiles(this.base, () => this.later(), (error) => this.fail(error));
-    this.guilty = new Map();
-    for (const incident of info.incidents) for (const rank of incident.ranks) if (!this.guilty.has(rank)) this.guilty.set(rank, incident.sure);
+    this.take();
     buildControls(this);
     listen(this);
     this.read();
@@ -41,13 +39,53 @@ class TimelineView {
     window.addEventListener("mycroft:theme", () => { this.look = null; this.later(); }, { signal });
     this.resize = new ResizeObserver(() => this.later());
     this.resize.observe(place);
+    const facts = place.getAttribute("data-follow");
+    if (facts) this.follow = new Follow(this, facts, this.followControl);
     this.draw();
+  }
+
+  /** Makes what depends on the trace. */
+  take() {
+    this.tiles = new Tiles(this.base, () => this.later(), (error) => this.fail(error));
+    this.mapTiles = new Tiles(this.base, () => this.later(), (error) => this.fail(error));
+    this.silentSet = new Set(this.info.silent);
+    this.guilty = new Map();
+    for (const incident of this.info.incidents) for (const rank of incident.ranks) if (!this.guilty.has(rank)) this.guilty.set(rank, incident.sure);
+  }
+
+  /** Shows another generation of the same job: a window at the end stays at the end, and as long as it was. */
+  replace(base, info) {
+    const { t0, t1, y0, y1 } = this.view;
+    const whole = t0 <= 0 && t1 >= this.info.span_us;
+    const every = y0 <= 0 && y1 >= this.rows;
+    this.tiles.end();
+    this.mapTiles.end();
+    this.barsControl?.abort();
+    [this.base, this.info, this.bars, this.barsAt, this.barsKey, this.total] = [base, info, null, undefined, null, null];
+    [this.mapKey, this.legendKey] = [null, null];
+    this.take();
+    this.setOrder();
+    const length = whole ? info.span_us : t1 - t0;
+    this.view = clamped({ t0: info.span_us - length, t1: info.span_us, y0, y1: every ? this.rows : y1 }, info.span_us, this.rows);
+    this.later();
+  }
+
+  atEnd() {
+    return this.view.t1 >= this.info.span_us;
+  }
+
+  toEnd() {
+    const { t0, t1 } = this.view;
+    this.view = clamped({ ...this.view, t0: this.info.span_us - (t1 - t0), t1: this.info.span_us }, this.info.span_us, this.rows);
+    settle({ t: null });
+    this.later();
   }
 
   /** Gives back what a page that is gone must not keep. */
   end() {
     this.abort.abort();
     this.resize.disconnect();
+    this.follow?.end();
     this.tiles.end();
     this.mapTiles.end();
     this.barsControl?.abort();
@@ -97,6 +135,7 @@ class TimelineView {
   }
 
   show(view, { keep = false } = {}) {
+    this.follow?.pause();
     this.view = clamped(view, this.info.span_us, this.rows);
     const { t0, t1, y0, y1 } = this.view;
     const all = t0 <= 0 && t1 >= this.info.span_us;
@@ -181,7 +220,6 @@ class TimelineView {
       this.ramp = rampTable(stopsOf(this.canvas), 256);
       this.looked = (this.looked ?? 0) + 1;
     }
-    this.silentSet ??= new Set(this.info.silent);
     this.rowPx = this.plotHeight / (this.view.y1 - this.view.y0);
     this.mode = modeFor(this.mode, this.total, this.rowPx, this.info.bars_max);
     for (const canvas of [this.canvas, this.over]) {
