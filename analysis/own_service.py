@@ -51,8 +51,9 @@ WHERE peer IS NOT NULL AND end_ts < make_timestamp_ns(?) AND slices > 0
 """
 # Below this a time is scatter of the machine, not service.
 FLOOR_NS: Final = 50_000
-# Operations whose usual time is below this share of the longest say little of the GPU.
+# Operations whose usual time is below this share of the longer ones, of this quantile, say little of the GPU.
 SMALL_OP: Final = 0.1
+LARGE_QUANTILE: Final = 0.9
 # Host time is compared on top of this share of an iteration: a tenth more of nearly nothing is nothing.
 HOST_FLOOR: Final = 0.02
 # Hosts of one stage that are enough to be each other's peers.
@@ -198,7 +199,9 @@ class _Builder:
             # Of two each is the other's only peer.
             med=pl.when(pl.col("n") == 2).then(pl.col("both") - pl.col("g")).otherwise(pl.col("med"))
         )
-        large = compared.filter((pl.col("n") > 1) & (pl.col("med") >= SMALL_OP * pl.col("med").max()))
+        # Of the larger ones, not of the largest: one that waited for a processor must not make all others small.
+        usual = pl.col("med").filter(pl.col("n") > 1).quantile(LARGE_QUANTILE)
+        large = compared.filter((pl.col("n") > 1) & (pl.col("med") >= SMALL_OP * usual))
         ratio = ((pl.col("g") + FLOOR_NS) / (pl.col("med") + FLOOR_NS)).log()
         per_rank = (
             large.with_columns(x=ratio, above=(pl.col("g") - pl.col("med")))
