@@ -22,6 +22,7 @@ AGREES: Final = 1.2
 CONTRADICTS: Final = 0.5
 # A link that loses the receiver's word of what it posted leaves a sender that has data and does not send.
 LOST_CREDIT: Final = 0.7
+LOST_CREDIT_WORDS: Final = "a link that loses what the receiver says of its buffers looks the same"
 
 
 @dataclass(slots=True)

@@ -539,7 +539,7 @@ class _Teller:
         elif kind == "app":
             why = "not excluded: without a stack of it, or its log, all of them are a rank that does not come"
             found += [Alternative(c, (cause.nodes[0].key[0],), why) for c in _NOT_COMING]
-        elif kind == "silent":
+        if kind == "silent":
             ranks = tuple(n.key[0] for n in cause.nodes)
             found.append(Alternative("process_stopped", ranks, "not excluded: nothing says whether the process exists"))
         for other in others:

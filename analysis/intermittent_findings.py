@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from mycroft.analysis.case import count_words
-from mycroft.analysis.certainty import Certainty
+from mycroft.analysis.certainty import LOST_CREDIT, LOST_CREDIT_WORDS, Certainty
 from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_MS, FlowLimits
 from mycroft.analysis.facts import Frames
 from mycroft.analysis.findings import iso
@@ -50,6 +50,8 @@ def _finding(one: Repeated, hosts: Mapping[int, str | None]) -> Finding:
     certainty.add(
         "repetition", 1.0 if times > 1 else ONCE, f"{times} event{'s' if times > 1 else ''} of this component"
     )
+    if _handed_over_late(one):
+        certainty.add("credit", LOST_CREDIT, LOST_CREDIT_WORDS)
     touches: Counter[int] = Counter()
     for event in one.events:
         touches.update(event.touches)
@@ -77,6 +79,11 @@ def _finding(one: Repeated, hosts: Mapping[int, str | None]) -> Finding:
             else "top -H of the process: what keeps the thread NCCL Progress from running; CPU limits and pinning",
         ),
     )
+
+
+def _handed_over_late(one: Repeated) -> bool:
+    """Whether only senders show it: a buffer that nobody posted is the receiver's own evidence of its proxy."""
+    return one.component == "proxy" and all(f.rank == f.src for e in one.events for f in e.flows)
 
 
 def _class(*, net: bool) -> tuple[str, Component]:
@@ -119,8 +126,11 @@ def _evidence(one: Repeated) -> tuple[Evidence, ...]:
 
 def _alternatives(one: Repeated, *, net: bool) -> tuple[Alternative, ...]:
     if not net:
+        link = "the slice was not handed to the network, or its buffer not posted"
+        if _handed_over_late(one):
+            link = f"not excluded: {LOST_CREDIT_WORDS}"
         return (
-            Alternative("link_fault", one.ranks, "the slice was not handed to the network, or its buffer not posted"),
+            Alternative("link_fault", one.ranks, link),
             Alternative("device_hang", one.ranks, "the data was there, or the buffer free, while it waited"),
         )
     ends = tuple(sorted({r for e in one.events for f in e.flows for r in (f.src, f.dst)} - set(one.ranks)))

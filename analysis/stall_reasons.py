@@ -10,6 +10,7 @@ from mycroft.analysis.certainty import (
     ACCUSED_SILENT,
     AGREES,
     LOST_CREDIT,
+    LOST_CREDIT_WORDS,
     NEVER_HEARD,
     OP_LEVEL_ABSENT,
     OP_LEVEL_DEVICE,
@@ -183,7 +184,7 @@ def certainty_of(snapshot: Snapshot, w: Weight) -> Certainty:
     words = f"{lost} ranks left no trace" if lost else f"{snapshot.loss:.0%} of the heartbeats are missing"
     found.add("data", data, words)
     if w.sink == "proxy":
-        found.add("credit", LOST_CREDIT, "a link that loses what the receiver says of its buffers looks the same")
+        found.add("credit", LOST_CREDIT, LOST_CREDIT_WORDS)
     if w.minority:
         found.add("order", MINORITY, "of two orders the one of fewer ranks is named: neither is wrong by itself")
     found.add("corroboration", AGREES if w.agrees else 1.0, "a device says so too" if w.agrees else "no other source")
