@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
+import polars as pl
 import pytest
 
 from mycroft.analysis.attribution import culprits, slowness, standing
 from mycroft.analysis.config import FLOW_DEFAULTS
 from mycroft.analysis.cusum import watch
-from mycroft.analysis.own_service import Metric, OwnService, own_service
+from mycroft.analysis.facts import Frames
+from mycroft.analysis.own_service import OPS, Metric, OwnService, own_service
 from mycroft.analysis.slow_findings import slow_findings
 from tests.analysis.simulated_jobs import job
 
@@ -193,3 +197,28 @@ def test_end_of_a_slow_flow_is_named_only_where_the_rest_of_it_is_slow_beyond_it
     found = slowness(OwnService(usual.iterations, ends - 10**9, ends, metrics, {}, peers), LIMITS)
 
     assert [(c.component, c.ranks) for c in culprits(found, ROWS - 1)] == named
+
+
+def test_one_operation_that_takes_very_long_does_not_make_all_others_small() -> None:
+    class OneWaits:
+        """The store of a job in which one operation of one group waited for half a minute on every rank."""
+
+        def __init__(self, store: Frames) -> None:
+            self.store = store
+
+        def frame(self, sql: str, params: Sequence[object] | dict[str, object] = ()) -> pl.DataFrame:
+            found = self.store.frame(sql, params)
+            if sql != OPS:
+                return found
+            tensor = found.filter(~pl.col("p2p"))["comm"].mode()[0]
+            seq = found.filter(pl.col("comm") == tensor)["seq"].median()
+            waits = (pl.col("comm") == tensor) & (pl.col("seq") == int(seq))  # pyright: ignore[reportArgumentType]
+            late = pl.col("kstart") + pl.when(waits).then(30_000_000_000).otherwise(0)
+            return found.with_columns(late.alias("kstart"))
+
+    store = job("gpu_power").store
+    usual, one = own_service(store, LIMITS), own_service(OneWaits(store), LIMITS)
+
+    assert usual is not None and one is not None
+    seen = [float(np.isnan(s.metrics["G"].log_ratio).mean()) for s in (usual, one)]
+    assert seen[1] <= seen[0] + 0.01
