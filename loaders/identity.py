@@ -25,6 +25,7 @@ from typing import Any, Final, TypeVar
 import polars as pl
 
 from mycroft.loaders.comm_ranks import CommRanks, Names
+from mycroft.loaders.machines import Device, Machines, Process, Row, gpus_in_order
 
 DEVICE_KINDS: Final = ("xid", "gpu_state", "pcie_error", "pcie_state")
 # Their ranks are not the job's, or they are about something that is no rank.
@@ -32,7 +33,6 @@ _NOT_A_RANK: Final = ("bench_row", "ras_comm", "nic_counter", "nic_state", "unpa
 # What a table of pods says of one.
 _POD_KINDS: Final = ("pod_state", "oom_kill", "exit")
 _FACT_KINDS: Final = ("comm_init", "nccl_abort", "identity", "ras_member", "ras_comm", "pod_state")
-_IPV4: Final = re.compile(r"\d{1,3}(?:\.\d{1,3}){3}")
 _COLUMNS: Final = (
     "kind",
     "name",
@@ -55,8 +55,6 @@ _MAX_FACTS: Final = 4_000_000
 
 
 _K = TypeVar("_K")
-Row = dict[str, Any]
-Process = tuple[str, int]
 
 
 @dataclass(slots=True)
@@ -144,7 +142,7 @@ class IdentityResolver:
         for row in facts:
             if row["host_id"] is None or (row["file_id"], row["host_id"]) in passed_on:
                 row["host_id"] = host_of_file.get(row["file_id"])
-        machines = _Machines(hosts, facts)
+        machines = Machines(hosts, facts)
         members = CommRanks()
         for rank, said in ranks.items():
             host, pid = said.get("host"), said.get("pid")
@@ -161,7 +159,7 @@ class IdentityResolver:
         for name in members.world():
             context.job(world_size=len(members.members(name) or ()) or None)
         self._tell(context, machines, members, facts)
-        by_order = _by_order(machines, solved, facts, ranks)
+        by_order = gpus_in_order(machines, solved, facts, ranks)
         for rank, device in by_order:
             why = "n-th rank of its host and n-th GPU of it, in order: not confirmed by a line of NCCL"
             context.rank(rank, gpu=device.bus, bus_id=device.bus, uuid=machines.uuid_at(device), reason=why)
@@ -174,7 +172,7 @@ class IdentityResolver:
                     self._joins.by_comm.update({(comm, i): rank for i, rank in enumerate(inside)})
             members.comm_id(context, name)
 
-    def _tell(self, context: Names, machines: _Machines, members: CommRanks, facts: Sequence[Row]) -> None:
+    def _tell(self, context: Names, machines: Machines, members: CommRanks, facts: Sequence[Row]) -> None:
         """Write what is known of each rank, with the line that says so."""
         networks: dict[Process, list[str]] = defaultdict(list)
         addresses: dict[Process, set[str]] = defaultdict(set)
@@ -223,10 +221,10 @@ class IdentityResolver:
 
     def _index(
         self,
-        machines: _Machines,
+        machines: Machines,
         members: CommRanks,
         solved: Mapping[Process, int],
-        by_order: Sequence[tuple[int, _Device]],
+        by_order: Sequence[tuple[int, Device]],
         facts: Sequence[Row],
         ranks: Mapping[int, Mapping[str, int | str]],
         hosts: Sequence[str],
@@ -346,152 +344,7 @@ class IdentityResolver:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class _Device:
-    """A GPU of a host as a tool numbers it."""
-
-    host: str
-    index: int
-    bus: str
-
-
-class _Machines:
-    """Hosts under their several names, and the devices in them."""
-
-    def __init__(self, hosts: Sequence[str], facts: Sequence[Row]) -> None:
-        self._hosts = hosts
-        self._same: dict[str, str] = {}
-        self.node_of_pod: dict[str, str] = {}
-        self._uuids: dict[tuple[str, str], str] = {}
-        self._indices: dict[tuple[str, str], str] = {}
-        self._join_domains()
-        self._join_addresses(facts)
-        self._find_pods(facts)
-        self._find_devices(facts)
-
-    def one(self, name: str) -> str:
-        """Return the one name that stands for a host."""
-        seen = name
-        while (other := self._same.get(seen)) is not None and other != seen:
-            seen = other
-        return seen
-
-    def name(self, host_id: int | None) -> str | None:
-        """Return the name of a provisional id."""
-        return self._hosts[host_id] if host_id is not None else None
-
-    def of(self, host_id: int | None) -> str:
-        """Return the one name of a provisional id, empty where there is none."""
-        return self.one(self._hosts[host_id]) if host_id is not None else ""
-
-    def uuid(self, host_id: int | None, bus: str | None) -> str | None:
-        """Return the uuid of a GPU that a tool printed beside its address."""
-        return self._uuids.get((self.of(host_id), bus)) if bus else None
-
-    def uuid_at(self, device: _Device) -> str | None:
-        """Return the uuid of a GPU."""
-        return self._uuids.get((device.host, device.bus))
-
-    def gpus(self) -> dict[str, list[_Device]]:
-        """Return the GPUs of each host that a tool has numbered, in order."""
-        found: dict[str, list[_Device]] = defaultdict(list)
-        for (host, index), bus in sorted(self._indices.items(), key=lambda item: (item[0][0], int(item[0][1][4:]))):
-            found[host].append(_Device(host, int(index[4:]), bus))
-        return found
-
-    def _join_domains(self) -> None:
-        """`gpu-7.cluster.local` is `gpu-7`, unless two domains have one."""
-        short: dict[str, set[str]] = defaultdict(set)
-        for name in self._hosts:
-            if not _IPV4.fullmatch(name):
-                short[name.partition(".")[0].lower()].add(name)
-        for head, names in short.items():
-            domains = {n.partition(".")[2].lower() for n in names if "." in n}
-            if len(names) > 1 and len(domains) <= 1:
-                first = min(names, key=lambda n: (len(n), n))
-                self._same.update({n: first for n in names if n != first})
-            del head
-
-    def _join_addresses(self, facts: Sequence[Row]) -> None:
-        """A host that is named by an address is the host whose bootstrap line gives that address."""
-        owners: dict[str, set[str]] = defaultdict(set)
-        for row in facts:
-            if row["kind"] == "identity" and row["name"] == "address" and row["peer"] and row["host_id"] is not None:
-                owners[row["peer"]].add(self.of(row["host_id"]))
-        for name in self._hosts:
-            found = owners.get(name, set()) - {name}
-            if _IPV4.fullmatch(name) and len(found) == 1:
-                self._same[name] = found.pop()
-
-    def _find_pods(self, facts: Sequence[Row]) -> None:
-        nodes: dict[str, set[str]] = defaultdict(set)
-        for row in facts:
-            if row["kind"] == "pod_state" and row["name"] and row["host_id"] is not None:
-                nodes[row["name"]].add(self.of(row["host_id"]))
-        self.node_of_pod = {pod: found.pop() for pod, found in nodes.items() if len(found) == 1 and pod not in found}
-
-    def _find_devices(self, facts: Sequence[Row]) -> None:
-        for row in facts:
-            if row["kind"] != "identity" or not row["device"]:
-                continue
-            place = (self.of(row["host_id"]), row["device"])
-            if row["name"] == "uuid" and row["detail"]:
-                self._uuids[place] = row["detail"]
-            elif row["name"] == "index" and row["code"] is not None:
-                self._indices[place[0], f"GPU {row['code']}"] = row["device"]
-
-    def devices(
-        self, members: CommRanks, facts: Sequence[Row], by_order: Sequence[tuple[int, _Device]]
-    ) -> Iterable[tuple[str, str, int]]:
-        """Return (host, device, rank) for every device that a rank of the job was seen to use."""
-        pairs = {(d.host, name, rank) for rank, d in by_order for name in (d.bus, f"GPU {d.index}")}
-        for row in facts:
-            if row["kind"] not in ("comm_init", "ras_member") or row["pid"] is None or not row["device"]:
-                continue
-            host = self.of(row["host_id"])
-            rank = members.rank_of((host, row["pid"]))
-            if rank is None:
-                continue
-            places = [host, *([self.one(self.node_of_pod[host])] if host in self.node_of_pod else [])]
-            for place in places:
-                pairs.add((place, row["device"], rank))
-                if row["kind"] == "comm_init" and row["code"] is not None and row["code"] >= 0:
-                    pairs.add((place, f"GPU {row['code']}", rank))
-        for (host, index), bus in self._indices.items():
-            pairs |= {(h, bus, r) for h, d, r in list(pairs) if d == index and h == host}
-        # One more way to name a device: its uuid.
-        pairs |= {
-            (h, u, r) for (host, bus), u in self._uuids.items() for h, d, r in list(pairs) if (h, d) == (host, bus)
-        }
-        return sorted(pairs)
-
-
-def _by_order(
-    machines: _Machines,
-    solved: Mapping[Process, int],
-    facts: Sequence[Row],
-    ranks: Mapping[int, Mapping[str, int | str]],
-) -> list[tuple[int, _Device]]:
-    """Give the ranks of a host its GPUs in order, where there are as many of one as of the other and nobody says more.
-
-    Launchers start one process per GPU in this order. A host where NCCL named a device is left alone.
-    """
-    named = {machines.of(row["host_id"]) for row in facts if row["kind"] == "comm_init" and row["device"]}
-    at: dict[str, set[int]] = defaultdict(set)
-    for rank, said in ranks.items():
-        if isinstance(host := said.get("host"), str):
-            at[machines.one(host)].add(rank)
-    for (host, _pid), rank in solved.items():
-        at[host].add(rank)
-    pairs: list[tuple[int, _Device]] = []
-    for host, gpus in machines.gpus().items():
-        here = sorted(at.get(host, ()))
-        if host not in named and len(here) == len(gpus) and here[-1] - here[0] == len(here) - 1:
-            pairs += zip(here, gpus, strict=True)
-    return pairs
-
-
-def _see_unnamed(members: CommRanks, machines: _Machines, facts: Sequence[Row]) -> None:
+def _see_unnamed(members: CommRanks, machines: Machines, facts: Sequence[Row]) -> None:
     """Take the greatest communicator of a log that names none (NCCL up to 2.15) for one.
 
     It is one where each process has one rank in it and each rank is one process: else there are several of that size.
@@ -507,7 +360,7 @@ def _see_unnamed(members: CommRanks, machines: _Machines, facts: Sequence[Row]) 
         members.see(f"nranks {size}", size, row["comm_rank"], process, device=row["device"])
 
 
-def _see_members(members: CommRanks, machines: _Machines, facts: Sequence[Row]) -> None:
+def _see_members(members: CommRanks, machines: Machines, facts: Sequence[Row]) -> None:
     sizes: dict[tuple[int, int | None, str], int] = {}
     groups: dict[tuple[int, int | None, str], str] = {}
     for row in facts:
