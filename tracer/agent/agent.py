@@ -26,8 +26,9 @@ import msgspec
 from mycroft.tracer.agent import evidence
 from mycroft.tracer.agent.batch import MOST_WIRE_BYTES, Batch, BatchKey, Gap, encode, tables_of
 from mycroft.tracer.agent.devices import Devices, Watcher
+from mycroft.tracer.agent.kafka import SCHEME, KafkaCollector
 from mycroft.tracer.agent.rings import Rings
-from mycroft.tracer.agent.sender import AgentError, Collector, Request, Sender
+from mycroft.tracer.agent.sender import AgentError, Collector, Request, Sender, Sink
 from mycroft.tracer.agent.spool import Spool, write_whole
 
 LOG: Final = logging.getLogger("mycroft.agent")
@@ -47,6 +48,17 @@ def default_state() -> Path:
     """Return where an agent keeps its spool."""
     base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
     return Path(base).expanduser() / "mycroft" / "agent"
+
+
+def open_collector(url: str, *, token: str | None = None) -> Sink:
+    """Return where batches go: a collector, or a topic at `kafka://broker:9092/topic`.
+
+    Raises:
+        AgentError: if it is neither.
+    """
+    if url.startswith(f"{SCHEME}://"):
+        return KafkaCollector(url)
+    return Collector(url, token=token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +87,7 @@ class Agent:
             AgentError: if the address is none, another agent has the spool, or it cannot be used.
         """
         self.settings = settings
-        self.collector = Collector(settings.collector, token=settings.token)
+        self.collector = open_collector(settings.collector, token=settings.token)
         try:
             settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = _lock(settings.state)

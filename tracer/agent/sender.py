@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -54,6 +54,20 @@ class Request(msgspec.Struct):
 
 class _Reply(msgspec.Struct):
     requests: list[Request] = []
+
+
+class Sink(Protocol):
+    """Where batches go. Usable from several threads."""
+
+    url: str
+
+    def post(self, path: str, body: bytes, headers: Mapping[str, str] | None = None) -> Answer:
+        """Send and return the answer; never raises for what a network does."""
+        ...
+
+    def close(self) -> None:
+        """Leave."""
+        ...
 
 
 class Collector:
@@ -109,7 +123,7 @@ class Sender:
 
     def __init__(
         self,
-        collector: Collector,
+        collector: Sink,
         spool: Spool,
         *,
         on_request: Callable[[Request], None],

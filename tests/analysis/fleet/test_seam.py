@@ -60,9 +60,9 @@ def test_result_is_what_the_rows_say() -> None:
         group["rows"] += 1
         group["idle"] += [row["idle_ms"]] if row["idle_ms"] is not None else []
     assert {
-        (row["process"], row["minute"]): (row["rows"], row["idle_ms_max"], row["idle_to_100"]) for row in found
+        (row["process"], row["minute"]): (row["rows"], row["idle_ms_max"], row["idle_to_300"]) for row in found
     } == {
-        key: (group["rows"], max(group["idle"], default=None), sum(idle < 100 for idle in group["idle"]))
+        key: (group["rows"], max(group["idle"], default=None), sum(idle < 300 for idle in group["idle"]))
         for key, group in expected.items()
     }
 
