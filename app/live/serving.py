@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import logging
 import os
+import sqlite3
 import sys
 import time
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from mycroft.app.live.config import LiveConfig
 from mycroft.app.state import State
+from mycroft.errors import MycroftError
 
 if TYPE_CHECKING:
     from mycroft.app.live.door import Door
@@ -29,6 +31,8 @@ SWITCH_S: Final = 0.0005
 GARBAGE: Final = 20_000
 PIN_BEFORE_S: Final = 600.0
 MOST_PINS: Final = 1000
+PINS_S: Final = 10.0
+LOG: Final = logging.getLogger("mycroft.collector")
 
 
 def make_receiver(config: LiveConfig) -> tuple[Door, Collector]:
@@ -49,26 +53,44 @@ def make_receiver(config: LiveConfig) -> tuple[Door, Collector]:
             keep_s={**KEEP_S, **config.keep_s},
             helper=True,
         ),
-        pins=lambda: pins_of(state),
+        pins=Pins(state),
     )
     collector.start()
     server = create_receiver(collector, state, tokens=tokens)
     return Door(server, collector, state, tokens=tokens), collector
 
 
-def pins_of(state: LiveState) -> list[Pin]:
-    """Return the times that known incidents rest on: from some minutes before each until it was over."""
-    from mycroft.loaders.collector.retention import Pin
+class Pins:
+    """The times that known incidents rest on: from some minutes before each until it was over.
 
-    now = time.time()
-    return [
-        Pin(
-            name=incident.incident,
-            since_ns=int((incident.opened - PIN_BEFORE_S) * 1e9),
-            until_ns=int((incident.closed or now) * 1e9),
-        )
-        for incident in state.incidents(limit=MOST_PINS)
-    ]
+    Looked up at most every ten seconds; while the state cannot be read, those of before.
+    """
+
+    def __init__(self, state: LiveState) -> None:
+        self._state = state
+        self._found: list[Pin] = []
+        self._at = -PINS_S
+
+    def __call__(self) -> list[Pin]:
+        """Return them."""
+        from mycroft.loaders.collector.retention import Pin
+
+        if time.monotonic() - self._at < PINS_S:
+            return self._found
+        self._at = time.monotonic()
+        now = time.time()
+        try:
+            self._found = [
+                Pin(
+                    name=incident.incident,
+                    since_ns=int((incident.opened - PIN_BEFORE_S) * 1e9),
+                    until_ns=int((incident.closed or now) * 1e9),
+                )
+                for incident in self._state.incidents(limit=MOST_PINS)
+            ]
+        except (MycroftError, sqlite3.Error) as error:
+            LOG.warning("the incidents cannot be read; what was kept for them before is kept: %s", error)
+        return self._found
 
 
 def serve_collector(config: LiveConfig, *, listen_fd: int) -> None:

@@ -26,6 +26,7 @@ _COMPACT_BYTES: Final = 64 << 20
 # Put together in memory: 2 M rows are a few hundred MB. A segment of a large fleet is that large as it is.
 _COMPACT_ROWS: Final = 2_000_000
 _SEQS_KEPT_S: Final = 7 * 86_400.0
+_AGE_EVERY_S: Final = 60.0
 
 
 class Keeper:
@@ -56,6 +57,8 @@ class Keeper:
         self._pins = pins
         self.manifest = read_manifest(self._folder)
         self._damaged: set[str] = set()
+        self._age_at = 0.0
+        """When it is next looked whether anything is too old."""
         listed = {segment.path for segment in self.manifest.segments} | {item.path for item in self.manifest.trash}
         for path in (root / "facts").glob("*/*/*"):
             if str(path.relative_to(root)) not in listed:
@@ -111,11 +114,17 @@ class Keeper:
         Raises:
             OSError: if the disk does not take it; the small ones stay.
         """
+        small_ones = [
+            segment
+            for segment in self.manifest.segments
+            if segment.level == 0 and segment.rows < _COMPACT_ROWS // 2 and segment.path not in self._damaged
+        ]
+        if len(small_ones) < COMPACT_AT:
+            return 0
         groups: dict[tuple[str, str, bool], list[Segment]] = defaultdict(list)
-        kept = pinned(self.manifest.segments, self._pins(), most_bytes=float("inf"))
-        for segment in self.manifest.segments:
-            if segment.level == 0 and segment.rows < _COMPACT_ROWS // 2 and segment.path not in self._damaged:
-                groups[segment.table, segment.path.rpartition("/")[0], segment.path in kept].append(segment)
+        kept = pinned(small_ones, self._pins(), most_bytes=float("inf"))
+        for segment in small_ones:
+            groups[segment.table, segment.path.rpartition("/")[0], segment.path in kept].append(segment)
         merged = 0
         for _, group in sorted(groups.items()):
             if len(group) < COMPACT_AT:
@@ -151,13 +160,17 @@ class Keeper:
         press = press_bytes is not None
         self._empty_trash(now, press=press)
         segments = self.manifest.segments
+        excess = press_bytes - shutil.disk_usage(self._root).free if press_bytes is not None else 0
+        if excess <= 0 and self.manifest.size_bytes <= self._most_bytes and now < self._age_at:
+            return 0
+        self._age_at = now + _AGE_EVERY_S
         gone = leaving(
             segments,
             now=now,
             most_bytes=self._most_bytes,
             keep_s=self._keep_s,
             pins=self._pins(),
-            excess=press_bytes - shutil.disk_usage(self._root).free if press_bytes is not None else 0,
+            excess=excess,
         )
         if not gone:
             return 0

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import re
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -11,15 +13,20 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from mycroft.app.commands import options
 from mycroft.app.config import ConfigError
+from mycroft.app.live import serving
 from mycroft.app.live.config import LiveConfig
+from mycroft.app.live.state import LiveState
 from mycroft.app.live.tokens import AgentToken, digest_of, read_tokens
+from mycroft.app.state import State
 from mycroft.loaders.collector import Window
 from mycroft.loaders.collector.manifest import read_manifest
 from mycroft.tracer.agent import Agent, AgentError, AgentSettings
 from mycroft.tracer.agent.sender import Request
 from mycroft.tracer.trace import TABLES
 from tests.app.live.receiving import Receiving, receiving
+from tests.app.live.test_incidents import finding
 from tests.bench import collector as bench
 from tests.tracer.agent.batches import a_batch, numbered, recorder, write_ops
 from tests.tracer.agent.test_spool import no_room_beyond
@@ -359,3 +366,38 @@ def test_window_of_a_running_collector_sees_the_job(server: Receiving, tmp_path:
         window.refresh()
         assert [[process.status.process.rank for process in job] for job in window.jobs()] == [[0]]
         one.close()
+
+
+def test_how_long_tables_are_kept_is_told_on_the_command_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parser = argparse.ArgumentParser()
+    options.add_data(parser)
+    options.add_collecting(parser, prefix="")
+    given = parser.parse_args(["--data", str(tmp_path), "--keep", "state=0.5", "--keep", "op=30"])
+    assert options.live_config(given).keep_s == {"state": 43_200.0, "op": 30 * 86_400.0}
+    for wrong in ("stat=1", "op", "op=-1"):
+        with pytest.raises(SystemExit):
+            parser.parse_args(["--keep", wrong])
+        assert wrong.partition("=")[2] in capsys.readouterr().err
+
+
+def test_rows_of_known_incidents_are_kept_from_some_minutes_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving, "PINS_S", 0.0)
+    state = LiveState(State(tmp_path))
+    pins = serving.Pins(state)
+    assert pins() == []
+    opened = state.open_incident("job", finding(), why="first found")
+    closed = state.close_incident(opened.incident)
+    (pin,) = pins()
+    assert closed.closed is not None
+    assert pin.since_ns == int((opened.opened - serving.PIN_BEFORE_S) * 1e9)
+    assert pin.until_ns == int(closed.closed * 1e9)
+
+    def locked(**_: object) -> None:
+        raise sqlite3.OperationalError("database is locked")
+
+    monkeypatch.setattr(state, "incidents", locked)
+    assert pins() == [pin]
