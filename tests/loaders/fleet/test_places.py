@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -65,3 +66,10 @@ def test_name_that_leads_out_of_the_place_is_refused(place: Place, name: str) ->
 def test_address_of_no_place_is_refused(url: str) -> None:
     with pytest.raises(PlaceError, match="s3://bucket/prefix"):
         open_place(url)
+
+
+def test_bucket_without_its_client_is_named_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "obstore", None)
+    monkeypatch.setitem(sys.modules, "obstore.store", None)
+    with pytest.raises(PlaceError, match=r"mycroft-trace\[s3\]"):
+        open_place("s3://bucket/prefix")
