@@ -151,11 +151,16 @@ WHERE rowid BETWEEN $low AND $high
 """
 _COUNT: Final = "SELECT count(*) FROM timeline_all"
 _OPS_COUNT: Final = "SELECT count(*) FROM timeline_ops"
+_RANKS_OF_ROWS: Final = """
+SELECT rank::BIGINT AS rank, rank IN (SELECT rank FROM coll_ops) AS entered
+FROM timeline_ranks
+ORDER BY y
+"""
 _RANK_COUNT: Final = "SELECT count(*) FROM timeline_ranks"
 META_KEY: Final = "timeline_plan"
 """Key of `trace_meta` under which the plan stands."""
-LATE_KEY: Final = "timeline_late_us"
-"""Key of `trace_meta` under which the most of each row stands, a list of whole µs."""
+ROWS_KEY: Final = "timeline_rows"
+"""Key of `trace_meta` under which the ranks of the rows stand, their most lateness in µs, and which have operations."""
 _CLEAR: Final = (
     "DROP TABLE timeline_all",
     "DROP TABLE timeline_ops",
@@ -394,17 +399,17 @@ def _build(writer: StoreWriter, tell: Tell) -> Plan | None:
     writer.run(_ALL, {"last": last_us, "long": made.long_ns // 1000})
     # In one transaction: a block that is written again leaves a hole in the file, and each commit may do that.
     writer.run("BEGIN TRANSACTION")
-    late_us = _add_bands(writer, made, tell)
+    rows = _add_bands(writer, made, tell)
     writer.run("COMMIT")
-    meta = {META_KEY: made.to_json(), LATE_KEY: json.dumps(late_us.tolist())}
+    meta = {META_KEY: made.to_json(), ROWS_KEY: json.dumps(rows)}
     writer.append("trace_meta", pl.DataFrame({"key": list(meta), "value": list(meta.values())}))
     for statement in _CLEAR:
         writer.run(statement)
     return made
 
 
-def _add_bands(writer: StoreWriter, made: Plan, tell: Tell) -> Int:
-    """Write blocks and tiles, a piece of the operations at a time; return the most lateness of each row, µs."""
+def _add_bands(writer: StoreWriter, made: Plan, tell: Tell) -> dict[str, Any]:
+    """Write blocks and tiles, a piece of the operations at a time; return what is known of each row."""
     count = int(writer.frame(_COUNT).item(0, 0))
     late_us = np.zeros(made.ranks, np.int64)
     band: _Band | None = None
@@ -423,7 +428,8 @@ def _add_bands(writer: StoreWriter, made: Plan, tell: Tell) -> Int:
     if band is not None:
         band.finish(writer)
     tell(count, count)
-    return late_us
+    rows = writer.frame(_RANKS_OF_ROWS)
+    return {"ranks": rows["rank"].to_list(), "late_us": late_us.tolist(), "entered": rows["entered"].to_list()}
 
 
 class _Band:

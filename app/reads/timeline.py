@@ -42,26 +42,15 @@ ORDER BY rowid
 LIMIT $most
 """
 _ALL: Final = 2**62
-_PEOPLE: Final = """
-SELECT t.rank::BIGINT AS rank, h.name AS host, EXISTS (FROM coll_ops o WHERE o.rank = t.rank) AS has_ops,
-    d.from_ns AS from_ns
-FROM (
-    SELECT rank FROM ranks
-    UNION
-    SELECT rank FROM members
-    UNION
-    SELECT rank FROM coll_ops
-    UNION
-    SELECT range FROM range((SELECT least(coalesce(max(world_size), 0), 200000) FROM jobs))
-) t
-LEFT JOIN ranks r ON r.rank = t.rank
-LEFT JOIN hosts h USING (host_id)
-LEFT JOIN (
-    SELECT rank, epoch_ns(min(first_ts) FILTER (WHERE first_record > 0)) AS from_ns FROM rank_dumps GROUP BY rank
-) d ON d.rank = t.rank
-ORDER BY t.rank
+_HOSTS: Final = "SELECT r.rank::BIGINT AS rank, h.name FROM ranks r JOIN hosts h USING (host_id)"
+_FROM: Final = """
+SELECT rank::BIGINT AS rank, epoch_ns(min(first_ts) FILTER (WHERE first_record > 0)) AS from_ns
+FROM rank_dumps
+WHERE rank IS NOT NULL
+GROUP BY rank
 """
-_LATE: Final = "SELECT value FROM trace_meta WHERE key = 'timeline_late_us'"
+# What all operations would have to be read for stands beside the plan.
+_OF_ROWS: Final = "SELECT value FROM trace_meta WHERE key = 'timeline_rows'"
 _COMMS: Final = """
 SELECT comm_id::BIGINT AS comm_id, key, coalesce("desc", key) AS "desc", kind
 FROM communicators
@@ -112,9 +101,10 @@ def describe(reader: TraceReader) -> dict[str, Any]:
     Times are µs after the start of the timeline.
     """
     plan = plan_of(reader)
-    people = reader.frame(_PEOPLE).to_dicts()
-    late_us: list[int] = json.loads(reader.frame(_LATE).item(0, 0))
-    hosts = sorted({row["host"] for row in people if row["host"]})
+    rows: dict[str, list[int]] = json.loads(reader.frame(_OF_ROWS).item(0, 0))
+    host_of: dict[int, str] = dict(reader.frame(_HOSTS).iter_rows())
+    from_ns: dict[int, int | None] = dict(reader.frame(_FROM).iter_rows())
+    hosts = sorted({host for rank in rows["ranks"] if (host := host_of.get(rank))})
     number = {host: at for at, host in enumerate(hosts)}
     return {
         "start_ns": str(plan.first_ns),
@@ -128,14 +118,12 @@ def describe(reader: TraceReader) -> dict[str, Any]:
         "states": list(pyramid.STATES),
         "kinds": list(schema.OP_KINDS),
         "bars_max": BARS_MAX,
-        "ranks": [row["rank"] for row in people],
+        "ranks": rows["ranks"],
         "hosts": hosts,
-        "host_of": [number.get(row["host"], -1) for row in people],
-        "silent": [at for at, row in enumerate(people) if not row["has_ops"]],
-        "from_us": [
-            0 if row["from_ns"] is None else max(0, (row["from_ns"] - plan.first_ns) // 1000) for row in people
-        ],
-        "late_ns": [late_us[at] * 1000 if at < len(late_us) else 0 for at in range(len(people))],
+        "host_of": [number.get(host_of.get(rank, ""), -1) for rank in rows["ranks"]],
+        "silent": [at for at, entered in enumerate(rows["entered"]) if not entered],
+        "from_us": [max(0, ((from_ns.get(rank) or plan.first_ns) - plan.first_ns) // 1000) for rank in rows["ranks"]],
+        "late_ns": [late * 1000 for late in rows["late_us"]],
         "positions": {
             str(rank): position for rank, position in reader.frame(_POSITIONS).iter_rows() if position is not None
         },

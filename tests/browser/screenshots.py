@@ -13,6 +13,9 @@ from typing import Final
 from playwright.sync_api import Browser, ViewportSize
 
 from mycroft.app.ingest import Stages, ingest
+from mycroft.loaders import pyramid
+from mycroft.loaders.catalogue import Catalogue
+from tests.bench import timeline
 from tests.browser import published
 from tests.browser.conftest import PATIENCE_MS, settled
 from tests.browser.serving import ROOT, SIZE, Site, chromium, served
@@ -55,10 +58,20 @@ def pages(site: Site, traces: dict[str, tuple[str, str]]) -> list[tuple[str, str
         ("chunk-flow-tree", f"{site.url}/t/flow-tree/op/dp-0a/7?ch=1&r=5", both),
         ("chunk-flow-pairs", f"{site.url}/t/flow-pairs/op/dp-0a/7", ("light",)),
         ("timeline-bars", f"{site.url}/t/flow-ring/timeline", both),
-        ("timeline-heat", f"{trace}/timeline?m=wait", both),
+        ("timeline-heat", f"{site.url}/t/wide/timeline", both),
         ("traces", f"{site.url}/", ("light",)),
     ]
     return found
+
+
+def publish_wide(data_dir: Path) -> None:
+    """Publish 256 ranks of which one comes 300 ms late now and then: more operations than bars are drawn for."""
+    path = data_dir / "wide.duckdb"
+    timeline.write(path, 256 * 1_000, 256)
+    pyramid.build(path)
+    catalogue = Catalogue(data_dir)
+    catalogue.publish("wide", path, title="256 ranks", summary={})
+    catalogue.close()
 
 
 def take(browser: Browser, name: str, address: str, theme: str, size: ViewportSize = SMALL) -> None:
@@ -86,6 +99,7 @@ def main() -> int:
             traces[name] = (made.trace, made.page)
         published.publish(data_dir)
         published.publish_flows(data_dir)
+        publish_wide(data_dir)
         with served(data_dir) as site, chromium() as browser:
             for name, address, themes in pages(site, traces):
                 if sys.argv[1:] and name not in sys.argv[1:]:
