@@ -101,7 +101,10 @@ def describe(reader: TraceReader) -> dict[str, Any]:
     Times are µs after the start of the timeline.
     """
     plan = plan_of(reader)
-    rows: dict[str, list[int]] = json.loads(reader.frame(_OF_ROWS).item(0, 0))
+    found = reader.frame(_OF_ROWS)
+    if found.is_empty():
+        raise NoTimelineError(f"{reader.trace} holds the timeline of an older version; load the evidence again")
+    rows: dict[str, list[int]] = json.loads(found.item(0, 0))
     host_of: dict[int, str] = dict(reader.frame(_HOSTS).iter_rows())
     from_ns: dict[int, int | None] = dict(reader.frame(_FROM).iter_rows())
     hosts = sorted({host for rank in rows["ranks"] if (host := host_of.get(rank))})
