@@ -105,7 +105,9 @@ def layout(ctx: PageContext, trace: str) -> Component:
                 ),
             ),
         )
-        return page.frame("links", missing, crumbs=[("Links", None)], tab="links")
+        return page.frame(
+            "links", html.H1("Links", className="sr-only"), missing, crumbs=[("Links", None)], tab="links"
+        )
     strip: list[tuple[str, Child]] = [
         (matrix.ends.capitalize(), f"{len(matrix.names):,} with {len(matrix.links):,} links") for matrix in found
     ]

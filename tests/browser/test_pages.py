@@ -40,6 +40,7 @@ PAGES = (
     ("timeline", "/t/hang-root-cause/timeline"),
     ("op", "/t/flow-tree/op/dp-0a/7"),
     ("op", "/t/flow-pairs/op/dp-0a/7"),
+    ("links", "/t/flow-ring/links"),
     ("compare", "/compare?a=hang-root-cause&b=slow-rank&ta=0-20s"),
     ("message", "/t/no-such-trace"),
 )
