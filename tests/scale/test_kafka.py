@@ -94,8 +94,11 @@ class Load(threading.Thread):
             assert self._changed.wait_for(lambda: len(self.acknowledged) >= count, timeout=DEADLINE_S)
 
 
-def killed_under_load(broker: Broker, batch: Batch, *, topic: str) -> set[tuple[str, int]]:
-    """Kill the broker while hosts send, start it again, let them go on; return what was acknowledged."""
+def killed_under_load(broker: Broker, batch: Batch, *, topic: str, go_on: bool) -> set[tuple[str, int]]:
+    """Kill the broker while hosts send and start it again; return what was acknowledged.
+
+    `go_on`: the hosts send on to the broker that was started again, else they give up with the first.
+    """
     broker.create(topic, partitions=2)
     loads = [Load(f"kafka://{broker.servers}/{topic}", batch, f"host{n}") for n in range(2)]
     for load in loads:
@@ -103,21 +106,15 @@ def killed_under_load(broker: Broker, batch: Batch, *, topic: str) -> set[tuple[
     for load in loads:
         load.wait_for(10)
     broker.kill()
-    before = [len(load.acknowledged) for load in loads]
-    broker.start()
-    return _rest(broker, loads, before, topic)
-
-
-def _rest(broker: Broker, loads: list[Load], before: list[int], topic: str) -> set[tuple[str, int]]:
-    if topic.startswith("forgotten"):
-        # A broker that forgets has forgotten the topic as well.
+    if not go_on:
         for load in loads:
             load.stop.set()
-        broker.create(topic, partitions=2)
-    else:
-        for load, count in zip(loads, before, strict=True):
-            load.wait_for(count + 5)
-            load.stop.set()
+            load.join()
+    before = [len(load.acknowledged) for load in loads]
+    broker.start()
+    for load, count in zip(loads, before, strict=True):
+        load.wait_for(count + 5 * go_on)
+        load.stop.set()
     for load in loads:
         load.join()
     return {key for load in loads for key in load.acknowledged}
@@ -126,7 +123,7 @@ def _rest(broker: Broker, loads: list[Load], before: list[int], topic: str) -> s
 def test_broker_that_is_killed_under_load_loses_nothing_that_it_acknowledged(
     durable: Broker, batch: Batch, tmp_path: Path
 ) -> None:
-    acknowledged = killed_under_load(durable, batch, topic="kept")
+    acknowledged = killed_under_load(durable, batch, topic="kept", go_on=True)
     assert len(acknowledged) >= 30
     store = FleetStore(open_place(str(tmp_path / "store")))
     collector = StreamCollector(f"kafka://{durable.servers}/kept", store, group="kept")
@@ -139,7 +136,8 @@ def test_broker_that_is_killed_under_load_loses_nothing_that_it_acknowledged(
 def test_broker_that_keeps_messages_in_memory_loses_them_so_that_the_test_above_can_fail(
     forgetful: Broker, batch: Batch, tmp_path: Path
 ) -> None:
-    acknowledged = killed_under_load(forgetful, batch, topic="forgotten")
+    acknowledged = killed_under_load(forgetful, batch, topic="forgotten", go_on=False)
+    forgetful.create("forgotten", partitions=2)
     store = FleetStore(open_place(str(tmp_path / "store")))
     collector = StreamCollector(f"kafka://{forgetful.servers}/forgotten", store, group="forgotten")
     end = KafkaCollector(f"kafka://{forgetful.servers}/forgotten")
