@@ -264,5 +264,7 @@ def test_every_pixel_shows_the_worst_cell_that_falls_into_it(run: Any) -> None:
 def test_the_scale_is_of_the_view_and_one_stall_does_not_flatten_it(run: Any) -> None:
     histogram = [0] * 256
     histogram[1], histogram[40], histogram[60], histogram[200] = 10, 5000, 4900, 1
-    assert run("timeline/view", "return m.scaleOf(argument, 'late', 254);", histogram) == [40, 60]
-    assert run("timeline/view", "return m.scaleOf(argument, 'late', 254);", [0] * 256) == [1, 254]
+    assert run("timeline/view", "return m.scaleOf(argument, 'late', 254);", histogram) == [40, 60, 200]
+    shares = run("timeline/view", "return [40, 60, 200].map((code) => m.shareOf(code, argument));", [40, 60, 200])
+    assert shares == [0, 0.5, 1]
+    assert run("timeline/view", "return m.scaleOf(argument, 'late', 254);", [0] * 256) == [1, 254, 254]

@@ -29,12 +29,14 @@ export function drawLegend(timeline, hasBars) {
       pen.fillStyle = `rgb(${timeline.ramp[Math.round((x / 119) * 255)].join(" ")})`;
       pen.fillRect(x, 0, 1, 10);
     }
-    const [low, high] = timeline.scale;
+    const [low, high, most] = timeline.scale;
     const text = (code) => (timeline.metric === "busy" ? `${Math.round(((code - 1) / (info.scale.top - 1)) * 100)} %` : code < 2 ? "0" : durationText(nsOfCode(Math.min(code, info.scale.top), info.scale)));
     const item = make("span", {});
-    item.append(`${timeline.metric}: ${timeline.locked || timeline.metric === "busy" ? "" : "≤ "}${text(low)}`, shades, `${timeline.metric === "busy" ? "" : "≥ "}${text(high)}`);
+    const rare = most >= high + 12;
+    if (timeline.metric === "busy") item.append(`busy: ${text(low)}`, shades, text(high));
+    else item.append(`${timeline.metric}: ${timeline.locked ? "" : "≤ "}${text(low)}`, shades, rare ? `${text(high)} in the middle, ${text(most)}` : `≥ ${text(high)}`);
     items.push(item);
-    if (!timeline.locked && timeline.metric !== "busy") items.push(make("span", {}, "scale: 1st to 99th percentile of the view"));
+    if (!timeline.locked && timeline.metric !== "busy") items.push(make("span", {}, rare ? "scale: 1st to 99th percentile of the view, then up to the most" : "scale: 1st to 99th percentile of the view"));
   }
   if (info.silent.length || info.from_us.some((from) => from > 0)) items.push(swatch(null, "no log", "timeline__swatch--nolog"));
   if (timeline.guilty.size) items.push(swatch(null, [...timeline.guilty.values()].every(Boolean) ? "▲ root cause" : "▲ suspects", "timeline__swatch--cause"));

@@ -1,6 +1,6 @@
 // The whole extent above the picture, with the window in it.
 
-import { scaleOf } from "./view.mjs";
+import { scaleOf, shareOf } from "./view.mjs";
 import { GUTTER, MAP } from "./plot.mjs";
 
 /** The worst of all ranks in each bin of the coarsest level; also asks for the tiles that are not here. */
@@ -24,13 +24,12 @@ function paintShades(timeline, pen) {
   const worst = worstOf(timeline);
   const histogram = new Uint32Array(256);
   for (const code of worst) histogram[code] += 1;
-  const [low, high] = scaleOf(histogram, timeline.metric, info.scale.top);
+  const scale = scaleOf(histogram, timeline.metric, info.scale.top);
   const states = timeline.stateColours();
   const perBin = (timeline.plotWidth / info.span_us) * info.levels[0].bin_us;
   worst.forEach((code, bin) => {
     if (!code) return;
-    const share = Math.min(Math.max((code - low) / (high - low), 0), 1);
-    pen.fillStyle = timeline.metric === "state" ? states[code] : `rgb(${timeline.ramp[Math.round(share * 255)].join(" ")})`;
+    pen.fillStyle = timeline.metric === "state" ? states[code] : `rgb(${timeline.ramp[Math.round(shareOf(code, scale) * 255)].join(" ")})`;
     const from = Math.floor(GUTTER + bin * perBin);
     pen.fillRect(from, 3, Math.max(Math.ceil(GUTTER + (bin + 1) * perBin) - from, 1), MAP - 6);
   });

@@ -1,5 +1,7 @@
 // Turns tiles into pixels: every pixel shows the worst of the cells that fall into it, so that a stall is never lost.
 
+import { shareOf } from "./view.mjs";
+
 const SIDE = 256;
 
 /** The tile to read for a tile of `level` that may not be here: itself, else the finest coarser one that is. */
@@ -101,12 +103,11 @@ export function pixels(made, table, image) {
   for (let at = 0; at < made.length; at += 1) out[at] = table[made[at]];
 }
 
-/** The table from codes to colours: `colours` is the ramp, `low` and `high` its ends. */
-export function tableOf(colours, [low, high]) {
+/** The table from codes to colours: `colours` is the ramp. */
+export function tableOf(colours, scale) {
   const made = new Uint32Array(256);
   for (let code = 1; code < 256; code += 1) {
-    const share = Math.min(Math.max((code - low) / (high - low), 0), 1);
-    made[code] = packed(colours[Math.round(share * (colours.length - 1))]);
+    made[code] = packed(colours[Math.round(shareOf(code, scale) * (colours.length - 1))]);
   }
   return made;
 }

@@ -78,12 +78,15 @@ export function valueText(code, metric, info) {
   return `${code > info.scale.top ? "> " : ""}${durationText(nsOfCode(Math.min(code, info.scale.top), info.scale))}`;
 }
 
-/** Low and high code of the scale: the 1st and 99th percentile of a histogram of codes, at least a little apart. */
+/**
+ * Low, high and greatest code of the scale: the 1st and 99th percentile of a histogram of codes, at least a little apart,
+ * and the most there is. What is rarer than one in a hundred keeps the upper half of the ramp: a stall among jitter.
+ */
 export function scaleOf(histogram, metric, top) {
-  if (metric === "busy") return [1, top];
+  if (metric === "busy") return [1, top, top];
   let all = 0;
   for (let code = 1; code < 256; code += 1) all += histogram[code];
-  if (!all) return [1, top];
+  if (!all) return [1, top, top];
   const at = (share) => {
     let seen = 0;
     for (let code = 1; code < 256; code += 1) {
@@ -93,7 +96,18 @@ export function scaleOf(histogram, metric, top) {
     return 255;
   };
   const low = at(0.01);
-  return [low, Math.max(at(0.99), low + 12)];
+  const high = Math.max(at(0.99), low + 12);
+  return [low, high, Math.max(at(1), high)];
+}
+
+const RARE = 0.5;
+
+/** Where a code lies on the ramp, 0 to 1. */
+export function shareOf(code, [low, high, most]) {
+  const common = Math.min(Math.max((code - low) / (high - low), 0), 1);
+  // Only where something stands out by much: else the whole ramp is for what is common.
+  if (most < high + 12) return common;
+  return code <= high ? common * RARE : RARE + (1 - RARE) * Math.min((code - high) / (most - high), 1);
 }
 
 const STEPS_US = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1e3, 2e3, 5e3, 1e4, 2e4, 5e4, 1e5, 2e5, 5e5, 1e6, 2e6, 5e6, 1e7, 2e7, 3e7, 6e7, 12e7, 3e8, 6e8, 12e8, 36e8, 72e8, 216e8, 432e8, 864e8];
