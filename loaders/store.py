@@ -39,6 +39,8 @@ FROM duckdb_tables()
 WHERE table_name = 'trace_meta' AND database_name = current_database()
 """
 MAX_RESULT_BYTES: Final = 64 << 20
+GUARDED_MEMORY: Final = "512MiB"
+"""What a user's query may work in."""
 _IN_MEMORY: Final = ":memory:"
 # The trace as it was at a moment: rows written until then, and operations that ended later still open. The same names
 # in a schema of their own, so that every query of the analysis reads it unchanged; the moment is a variable of the
@@ -232,7 +234,7 @@ class Store:
         return [OtherJob(self, count + number) for number in range(int(self.meta.get("parts", "0")))]
 
     def guarded_sql(
-        self, sql: str, *, row_limit: int = 10_000, time_limit_s: float = 10.0, memory_limit: str = "512MiB"
+        self, sql: str, *, row_limit: int = 10_000, time_limit_s: float = 10.0, memory_limit: str = GUARDED_MEMORY
     ) -> GuardedResult:
         """Answer a user's SQL: one SELECT, no files, no settings, bounded in rows, seconds and memory.
 

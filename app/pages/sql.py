@@ -23,6 +23,7 @@ from mycroft.app.queries import TraceReader, queries_of
 from mycroft.app.sql_recipes import RECIPES
 from mycroft.errors import MycroftError
 from mycroft.loaders import schema
+from mycroft.loaders.store import GUARDED_MEMORY, MAX_RESULT_BYTES
 
 CHARS_MAX: Final = 8000
 
@@ -148,7 +149,10 @@ def layout(ctx: PageContext, trace: str) -> Component:
     """Return the console; a query of the address stands in it, and is asked."""
     page = open_trace(ctx, trace)
     config = ctx.config
-    limits = f"one SELECT; at most {config.sql_rows_max:,} rows and {config.sql_timeout_s:g} s"
+    limits = (
+        f"one SELECT; at most {config.sql_rows_max:,} rows, {config.sql_timeout_s:g} s, {GUARDED_MEMORY} to work in "
+        f"and an answer of {MAX_RESULT_BYTES >> 20} MiB"
+    )
     recipes = [
         html.Li(
             html.Button(
