@@ -21,7 +21,7 @@ from mycroft.analysis.flow_verdict import FlowEvidence, flow_evidence, young
 from mycroft.analysis.joint_findings import with_flows
 from mycroft.analysis.liveness import Liveness, judge
 from mycroft.analysis.machine import read_machine
-from mycroft.analysis.machine_rules import symptom_time
+from mycroft.analysis.machine_rules import steps_slowed, symptom_time
 from mycroft.analysis.matching import match
 from mycroft.analysis.mismatch import find_mismatches
 from mycroft.analysis.several_jobs import apart, others_in, parts_in, together
@@ -166,6 +166,8 @@ def _why_not_healthy(case: Case, *, moves: bool) -> str:
         if facts.stacks:
             return "there are only stacks, and they do not show in which operation ranks wait"
         return "there is no dump, log or stack of any rank"
+    if slowed := steps_slowed(case.machine.steps_ms):
+        return f"{slowed}, and nothing shows why"
     if not _shows_progress(case):
         return "nothing shows that the ranks went on: no dump, no step, no finished operation and no end"
     if case.graph.waiting and case.liveness.state != "in_flight" and not moves:

@@ -199,7 +199,7 @@ def slow(case: Case, left: set[int]) -> Explained:
         found.append(_located(case, item) if not item.ranks else item)
     found += claims_links.suspicions(read_matrices(case.facts.store))
     alone = case.machine.perf.is_empty() and not case.facts.dumps
-    if not found and alone and (slowed := _steps_slowed(case.machine.steps_ms)):
+    if not found and alone and (slowed := steps_slowed(case.machine.steps_ms)):
         doubt = (("medium", f"{slowed}; that this machine is why is told from its state alone"),)
         found = [replace(s, doubts=doubt) for s in _state_alone(case.machine, also=("slow_clock",))]
     elif not found and alone and not case.lives:
@@ -239,7 +239,7 @@ def _located(case: Case, item: Suspicion) -> Suspicion:
     return replace(item, doubts=(*item.doubts, doubt))
 
 
-def _steps_slowed(times: Sequence[float]) -> str:
+def steps_slowed(times: Sequence[float]) -> str:
     """Return in words that steps became slower and stayed so; empty: they did not."""
     third = len(times) // 3
     if third < _LEAST_STEPS:

@@ -14,7 +14,7 @@ from mycroft.analysis import claims_counters
 from mycroft.analysis.case import Case, count_words
 from mycroft.analysis.claims import Suspicion
 from mycroft.analysis.machine import some
-from mycroft.analysis.machine_rules import only_silent
+from mycroft.analysis.machine_rules import only_silent, steps_slowed
 from mycroft.analysis.verdict import Unknown
 
 # So many ranks without a line may stand for themselves; of more, lines have more likely been lost than ranks.
@@ -134,6 +134,8 @@ def wanted(case: Case) -> Unknown | None:
             "the stacks do not show in which operation ranks wait, nor for how long",
             "the console log of the job with the lines of its watchdogs, or a second set of stacks a minute later",
         )
+    if slowed := steps_slowed(case.machine.steps_ms):
+        return Unknown(slowed, "a profiler's trace of the ranks, and clocks and counters of every host of the job")
     complain = [r for r, life in case.lives.items() if life.victim_error is not None]
     quiet = [r for r in facts.expected if r not in case.lives]
     if complain and quiet:
