@@ -44,7 +44,7 @@ _ROW: Final = re.compile(
     rf"(?P<t1>{_NUMBER})\s+(?P<a1>{_NUMBER})\s+(?P<b1>{_NUMBER})\s+(?P<w1>[\d.eE+-]{{1,12}}|N/A)"
     rf"(?:\s+(?P<t2>{_NUMBER})\s+(?P<a2>{_NUMBER})\s+(?P<b2>{_NUMBER})\s+(?P<w2>[\d.eE+-]{{1,12}}|N/A))?\s*$"
 )
-_AVERAGE: Final = re.compile(r"#\s*Avg bus bandwidth\s*:\s*([\d.]{1,15})")
+_AVERAGE: Final = re.compile(r"#\s*Avg bus bandwidth\s*:\s*(\d{1,9}(?:\.\d{1,9})?)(?![\d.])")
 _BOUNDS: Final = re.compile(r"#\s*Out of bounds values\s*:\s*(\d{1,12})\s*(\w*)")
 _FAILURE: Final = re.compile(r"Test (?:NCCL|CUDA) failure ([\w./]{1,80}:\d{1,6}) '?([^'\r\n]{0,200})")
 

@@ -91,3 +91,10 @@ def test_public_tables(tmp_path: Path, name: str) -> None:
 def test_wrappers_change_nothing(tmp_path: Path, wrapper: str) -> None:
     found = read(tmp_path, WRAPPERS[wrapper](HEAD + RANKS["new"] + ROWS["new"] + TAIL))
     assert [row[2] for row in bench(found)] == [293.46, 307.05]
+
+
+def test_an_average_that_two_writers_tore_is_no_number(tmp_path: Path) -> None:
+    torn = "# nThread 1 nGpus 1 minBytes 8 maxBytes 128 step: 2(factor) warmup iters: 5 iters: 20\n# Avg bus bandwidth    : {}\n"
+    assert not read(tmp_path, torn.format("2.013.02")).rows(kind="bench_row", name="average")
+    (tmp_path / "whole").mkdir()
+    assert read(tmp_path / "whole", torn.format("150.04")).event("bench_row", name="average")["value"] == 150.04
