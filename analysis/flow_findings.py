@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -175,7 +175,7 @@ def flow_findings(store: Frames, limits: FlowLimits = FLOW_DEFAULTS, *, at: int 
 
 
 @contextmanager
-def collector_paused() -> Iterator[None]:
+def collector_paused() -> Generator[None]:
     """Keep the garbage collector from walking the nodes of a large job over and over while they are made.
 
     They are freed by their counts afterwards. Threads may nest in any order: who finds it off leaves that to others.

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 import duckdb
 import polars as pl
@@ -338,7 +338,7 @@ Relations = Mapping[str, Any]
 def _files_engine(relations: Relations, threads: int, memory_limit: str) -> Generator[duckdb.DuckDBPyConnection]:
     engine = _open_engine(threads, memory_limit)
     try:
-        files: list[str] = [path for paths in relations.values() if isinstance(paths, tuple) for path in paths]
+        files = [path for relation in relations.values() for path in _paths(relation) or ()]
         engine.execute("SET allowed_paths = ?", [files])
         _attach(engine, relations)
         engine.execute("SET enable_external_access = false")
@@ -350,12 +350,18 @@ def _files_engine(relations: Relations, threads: int, memory_limit: str) -> Gene
         engine.close()
 
 
+def _paths(relation: Any) -> tuple[str, ...] | None:
+    """Return the files that a relation is; None where it is rows already."""
+    return tuple(str(path) for path in cast("tuple[object, ...]", relation)) if isinstance(relation, tuple) else None
+
+
 def _attach(connection: duckdb.DuckDBPyConnection, relations: Relations) -> None:
     """Name rows, for this connection alone."""
     connection.execute(_NO_BAR)
     for name, relation in relations.items():
-        if isinstance(relation, tuple):
-            listed = ", ".join("'" + str(path).replace("'", "''") + "'" for path in relation)
+        paths = _paths(relation)
+        if paths is not None:
+            listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
             connection.execute(f'CREATE TEMP VIEW "{name}" AS FROM read_parquet([{listed}], hive_partitioning = false)')
         else:
             connection.register(name, relation)

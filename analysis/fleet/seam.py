@@ -11,14 +11,13 @@ total order. Those are the operations for which the order of the pieces cannot m
 from __future__ import annotations
 
 import hashlib
+import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial as bound
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import pyarrow
-import pyarrow.compute as pyarrow_compute
-import pyarrow.ipc as pyarrow_ipc
 
 from mycroft.loaders.store import aggregate
 
@@ -27,8 +26,8 @@ if TYPE_CHECKING:
 
 # The stubs of pyarrow lack most of what its classes can do.
 pa: Any = pyarrow
-pc: Any = pyarrow_compute
-ipc: Any = pyarrow_ipc
+pc: Any = importlib.import_module("pyarrow.compute")
+ipc: Any = importlib.import_module("pyarrow.ipc")
 Table = Any
 
 # Results of pieces that are merged at a time: what is held in memory while many pieces come in.

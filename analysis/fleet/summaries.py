@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import polars as pl
 import pyarrow
@@ -300,9 +300,7 @@ class _Graph:
 
 
 def _frame(table: Table) -> pl.DataFrame:
-    found = pl.from_arrow(table)
-    assert isinstance(found, pl.DataFrame)
-    return found
+    return cast("pl.DataFrame", pl.from_arrow(table))
 
 
 def rows_of(ranks: Sequence[int]) -> str:

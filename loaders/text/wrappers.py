@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, cast
 
 import msgspec
@@ -319,7 +320,10 @@ _REPEATED: Final = re.compile(r" ?\[repeated (\d+)x across cluster\]")
 _META_STREAM: Final = re.compile(r"^\S+ (stdout|stderr) ")
 
 
-def _by_first(wrappers: Sequence[Wrapper]) -> tuple[dict[str, tuple[Wrapper, ...]], tuple[Wrapper, ...]]:
+@lru_cache(maxsize=256)
+def _by_first(ambiguous: frozenset[str]) -> tuple[dict[str, tuple[Wrapper, ...]], tuple[Wrapper, ...]]:
+    """Return the wrappers to try by the first character; of the ambiguous ones, those named. Made once, not a file."""
+    wrappers = tuple(w for w in WRAPPERS if w.share is None or w.name in ambiguous)
     anywhere = tuple(wrapper for wrapper in wrappers if not wrapper.first)
     table: dict[str, tuple[Wrapper, ...]] = {}
     for character in {c for wrapper in wrappers for c in wrapper.first}:
@@ -332,9 +336,8 @@ class Peeler:
 
     def __init__(self, profile: Profile, years: Years) -> None:
         self._years = years
-        wrappers = tuple(w for w in WRAPPERS if w.share is None or w.name in profile.counts)
         self._counts = profile.counts
-        self._table, self._anywhere = _by_first(wrappers)
+        self._table, self._anywhere = _by_first(frozenset(profile.counts))
 
     def ends(self, text: str) -> list[int]:
         """Return where the prefixes of a line end, the outermost first."""
