@@ -317,6 +317,7 @@ WRAPPERS: Final[tuple[Wrapper, ...]] = (
 _ALWAYS: Final = tuple(wrapper for wrapper in WRAPPERS if wrapper.share is None)
 _AMBIGUOUS: Final = tuple(wrapper for wrapper in WRAPPERS if wrapper.share is not None)
 _REPEATED: Final = re.compile(r" ?\[repeated (\d+)x across cluster\]")
+_DIGITS: Final = re.compile(r"\d+")
 _META_STREAM: Final = re.compile(r"^\S+ (stdout|stderr) ")
 
 
@@ -470,6 +471,11 @@ class _Tally:
     lines: int = 0
     values: set[str] = field(default_factory=lambda: set[str]())
 
+    def repeats(self) -> bool:
+        """Say whether values come again, as machines do: thrice on average, twice where they differ in numbers only."""
+        numbered = len({_DIGITS.sub("", value) for value in self.values}) == 1
+        return len(self.values) <= max(1, self.lines // (2 if numbered else 3))
+
 
 def profile_of(lines: Sequence[str], years: Years) -> Profile:
     """Find the ambiguous prefixes that most of a file's first lines have.
@@ -497,7 +503,7 @@ def profile_of(lines: Sequence[str], years: Years) -> Profile:
                     tally.lines += 1
                     tally.values.add(match[0].strip())
             share = tally.lines / len(rests)
-            repeats = wrapper.name in ("srun", "index") or len(tally.values) <= max(1, tally.lines // 3)
+            repeats = wrapper.name in ("srun", "index") or tally.repeats()
             if share >= wrapper.share and repeats and (best is None or share > best[0]):
                 best = (share, wrapper.name)
         if best is None:
