@@ -60,7 +60,7 @@ def show_button(number: int, keys: Mapping[str, Any]) -> Child:
         "show above",
         type="button",
         className="button button--small",
-        **attributes(data_show=json.dumps(keys), aria_label=f"Show claim {number} in the pictures above"),
+        **attributes(data_show=json.dumps(keys), aria_label=f"show above, in the pictures: claim {number}"),
     )
 
 

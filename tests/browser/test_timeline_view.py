@@ -108,7 +108,7 @@ def test_a_claim_moves_the_pictures_to_its_rows_and_back_undoes_it(site: Site, p
     settled(page)
     expect(page.locator("[data-timeline]")).to_have_attribute("data-mode", "bars")
     before = page.evaluate("document.querySelector('canvas.timeline__canvas').toDataURL()")
-    page.get_by_role("button", name="Show claim 1 in the pictures above").click()
+    page.get_by_role("button", name="show above, in the pictures: claim 1").click()
     page.wait_for_url(re.compile(rf"[?&]r={BROKEN[1]}\b"))
     assert re.search(r"[?&]t=\d+-\d+", page.url) and f"ch={BROKEN[0]}" in page.url
     page.wait_for_function("was => document.querySelector('canvas.timeline__canvas').toDataURL() !== was", arg=before)
