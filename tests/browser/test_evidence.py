@@ -55,7 +55,7 @@ def test_a_cell_of_the_stack_grid_opens_the_stack(site: Site, page: Page) -> Non
 def test_what_a_rank_without_a_dump_did_is_unknown_and_not_nothing(site: Site, page: Page) -> None:
     page.goto(site.page("hang_root_cause", "/op/world-434b/40"))
     ready(page, "op")
-    expect(page.locator("svg")).to_contain_text("no dump: unknown")
+    expect(page.locator("svg.picture")).to_contain_text("no dump: unknown")
     page.locator('svg a[href$="/rank/11"]').click()
     ready(page, "rank")
     expect(page.locator("#content")).to_contain_text("This rank left no dump.")
