@@ -81,7 +81,7 @@ def test_who_comes_late_is_drawn_for_a_slow_job(site: Site, page: Page) -> None:
     page.goto(site.page("slow_rank", "/d/f1"))
     ready(page, "diagnosis")
     expect(page.locator("svg .lateness-bar--cause")).to_have_count(1)
-    expect(page.locator("svg")).to_contain_text("▲ rank 2")
+    expect(page.locator("svg.picture")).to_contain_text("▲ rank 2")
 
 
 def test_a_query_is_answered_refused_and_downloaded(site: Site, page: Page, tmp_path: Path) -> None:
