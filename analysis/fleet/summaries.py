@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import polars as pl
 import pyarrow
@@ -300,7 +300,7 @@ class _Graph:
 
 
 def _frame(table: Table) -> pl.DataFrame:
-    return cast("pl.DataFrame", pl.from_arrow(table))
+    return pl.DataFrame(table)
 
 
 def rows_of(ranks: Sequence[int]) -> str:
