@@ -23,7 +23,7 @@ FLOW_METRICS: Final = ("S", "Rv", "PS", "PR", "ES", "ER")
 _SENDING: Final = {"S": "Rv", "PS": "PR", "ES": "ER"}
 # A host's devices share a cause from this share of its ranks on (5 of 8).
 HOST_SHARE: Final = 0.625
-HOST_LEAST: Final = 3
+HOST_LEAST: Final = 2
 # Flushes that take e times what they took.
 FLUSH_EFFECT: Final = 1.0
 # Effects nearer to each other than this share are equal: counters do not tell the ends of one flow apart.
@@ -32,6 +32,8 @@ EQUAL: Final = 0.1
 WINDOW: Final = 10
 # A lesser effect of the same rank that one fault brings along.
 SIDE_EFFECT: Final = 0.25
+# What costs less than this share of the worst is not why the job is slow, whoever it is.
+MINOR: Final = 0.05
 # Error of the median of n values, in sigma / sqrt(n); effects of fewer than so many errors may be chance.
 MEDIAN_ERROR: Final = 1.25
 CHANCE: Final = 2.0
@@ -132,17 +134,23 @@ class _Attribution:
 
     def all(self) -> tuple[Culprit, ...]:
         flows = self._flows()
+        # A bus may be slow behind a network that keeps up.
+        flows += self._buses({r for c in flows if c.component == "pcie" for r in c.ranks})
         rest = [*self._single("G", "gpu"), *self._single("HG", "host_gpu"), *self._single("H", "app")]
-        least = self.limits.least_cost * self.length_s
-        ordered = sorted((c for c in (*flows, *rest) if c.cost_s >= least), key=lambda c: (-c.cost_s, c.key[:2]))
+        ordered = sorted(self._costly([*flows, *rest]), key=lambda c: (-c.cost_s, c.key[:2]))
         kept: list[Culprit] = []
         for one in ordered:
             same = [k for k in kept if set(k.ranks) & set(one.ranks) or (k.host is not None and self._on(k.host, one))]
             # A bus that is degraded takes some compute with it, and a slow host its ranks.
             if any(one.cost_s < SIDE_EFFECT * k.cost_s or k.component in ("host_nic", "host_gpu") for k in same):
                 continue
+            if kept and one.cost_s < MINOR * kept[0].cost_s:
+                continue
             kept.append(one)
         return tuple(kept)
+
+    def _costly(self, found: Sequence[Culprit]) -> list[Culprit]:
+        return [c for c in found if c.cost_s >= self.limits.least_cost * self.length_s]
 
     def _on(self, host: int, one: Culprit) -> bool:
         return bool(one.ranks) and all(self.hosts.get(r) == host for r in one.ranks)
@@ -225,9 +233,9 @@ class _Attribution:
         pairs = self._pairs(effects, alarms, set(gone), last - first + 1)
         doubtful = self._within_scatter(effects, last - first + 1)
         nics = self._nics({r: s for r, s in scores.items() if r not in gone and r not in doubtful}, parts)
-        named = {r for c in nics for r in c.ranks} | set(gone) | {r for c in pairs for r in c.ranks}
-        path = [] if named else self._path(alarms)
-        return [*of_hosts, *nics, *pairs, *path]
+        # Who costs next to nothing does not explain the flows that cost something.
+        named = self._costly([*of_hosts, *nics, *pairs])
+        return named or self._path(alarms)
 
     def _scores(self, effects: Mapping[str, Floats]) -> tuple[dict[int, float], dict[int, list[tuple[Watch, int]]]]:
         """Rank -> the least effect over all it takes part in, and the columns that show it."""
@@ -323,6 +331,14 @@ class _Attribution:
             one = self._culprit("pcie" if flushed else "nic", shown, ranks=ranks, ratio=over[group[0]])
             found.append(replace(one, metrics=(*one.metrics, "FL")) if flushed else one)
         return found
+
+    def _buses(self, named: set[int]) -> list[Culprit]:
+        """What arrives at these ranks is seen late by their GPU, whether or not their network shows anything."""
+        return [
+            one
+            for one in self._single("FL", "pcie")
+            if not named & set(one.ranks) and self._flush_effect(self.found.watches["FL"], one.ranks[0]) >= FLUSH_EFFECT
+        ]
 
     def _any_alarm(self, parts: Iterable[tuple[Watch, int]]) -> bool:
         return any(bool(w.alarm[self.row, c]) for w, c in parts)

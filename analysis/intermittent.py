@@ -7,7 +7,7 @@ send that was not handed over although the receiver was there comes second, and 
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -110,6 +110,11 @@ class Repeated:
     ranks: tuple[int, ...]
     events: tuple[Event, ...]
 
+    @property
+    def handed_over_late(self) -> bool:
+        """Whether only senders show it: a buffer that nobody posted is the receiver's own evidence of its proxy."""
+        return self.component == "proxy" and all(f.rank == f.src for e in self.events for f in e.flows)
+
 
 def events(
     store: Frames,
@@ -172,6 +177,14 @@ def _events_of(rows: Sequence[dict[str, Any]], limits: FlowLimits) -> list[Event
         free = r["seen"] and r["hold"] < limits.slice_ns // 2 and r["other_post"] < limits.slice_ns // 2
         if own > limits.slice_ns >= r["net"] and free and r["enq"] is not None and r["peer_enq"] is not None:
             unsent.append(_flow(r, own))
+    # A thread that sleeps lets what it should acknowledge wait as long, not longer. What the network held for longer
+    # came first: the credit for this slice was lost on the same way.
+    held_net: dict[int, int] = defaultdict(int)
+    for r in sends:
+        if r["net"] > limits.slice_ns:
+            for end in (r["rank"], r["peer"]):
+                held_net[end] = max(held_net[end], r["net"] - r["late"])
+    unsent = [f for f in unsent if f.held_ns > held_net[f.src] - limits.slice_ns // 2]
     # A ring passes its lateness on: who waited longest is where it began.
     if unsent:
         longest = max(f.held_ns for f in unsent)
@@ -248,4 +261,34 @@ def repeated(found: Sequence[Event], *, at_ns: int) -> tuple[Repeated, ...]:
                 break
         else:
             result.append(Repeated(event.component, event.ranks, (event,)))
-    return tuple(sorted(result, key=lambda r: (-len(r.events), r.events[0].began_ns, r.ranks)))
+    return tuple(sorted(_joined(result), key=lambda r: (-len(r.events), r.events[0].began_ns, r.ranks)))
+
+
+def _joined(found: Sequence[Repeated]) -> list[Repeated]:
+    """Give events that fit two stages to the one that others show for sure.
+
+    A buffer that nobody posted is its proxy's own evidence: such a thread does not acknowledge or hand over either, so
+    whatever else touches its rank is its doing. A slice that was only handed over late may have lacked a credit that
+    the network lost; where the same device was seen to stop, it is that device again.
+    """
+    result = list(found)
+    for sure in (_posted_late, _of_network):
+        for one in [r for r in result if sure(r)]:
+            for other in [r for r in result if r is not one and not sure(r)]:
+                if (_posted_late(one) or other.handed_over_late) and _all_touch(other, one.ranks):
+                    result.remove(other)
+                    events = tuple(sorted((*one.events, *other.events), key=lambda e: (e.end_ns, e.ranks)))
+                    result[result.index(one)] = one = replace(one, events=events)
+    return result
+
+
+def _posted_late(one: Repeated) -> bool:
+    return one.component == "proxy" and not one.handed_over_late
+
+
+def _of_network(one: Repeated) -> bool:
+    return one.component == "nic"
+
+
+def _all_touch(one: Repeated, ranks: Sequence[int]) -> bool:
+    return all({f.src, f.dst} & set(ranks) for e in one.events for f in e.flows)

@@ -50,7 +50,7 @@ def _finding(one: Repeated, hosts: Mapping[int, str | None]) -> Finding:
     certainty.add(
         "repetition", 1.0 if times > 1 else ONCE, f"{times} event{'s' if times > 1 else ''} of this component"
     )
-    if _handed_over_late(one):
+    if one.handed_over_late:
         certainty.add("credit", LOST_CREDIT, LOST_CREDIT_WORDS)
     touches: Counter[int] = Counter()
     for event in one.events:
@@ -79,11 +79,6 @@ def _finding(one: Repeated, hosts: Mapping[int, str | None]) -> Finding:
             else "top -H of the process: what keeps the thread NCCL Progress from running; CPU limits and pinning",
         ),
     )
-
-
-def _handed_over_late(one: Repeated) -> bool:
-    """Whether only senders show it: a buffer that nobody posted is the receiver's own evidence of its proxy."""
-    return one.component == "proxy" and all(f.rank == f.src for e in one.events for f in e.flows)
 
 
 def _class(*, net: bool) -> tuple[str, Component]:
@@ -127,7 +122,7 @@ def _evidence(one: Repeated) -> tuple[Evidence, ...]:
 def _alternatives(one: Repeated, *, net: bool) -> tuple[Alternative, ...]:
     if not net:
         link = "the slice was not handed to the network, or its buffer not posted"
-        if _handed_over_late(one):
+        if one.handed_over_late:
             link = f"not excluded: {LOST_CREDIT_WORDS}"
         return (
             Alternative("link_fault", one.ranks, link),

@@ -121,6 +121,14 @@ _KINDS: Final[dict[str, _Kind]] = {
         (("slow_nic", "nothing tells which end, or what lies between"),),
     ),
 }
+# The wire keeps up, only what comes after it does not.
+_BUS_ALONE: Final = _Kind(
+    "pcie_degraded",
+    "host",
+    "What arrives at {who} takes {ratio:.0f} times as long as at its peers until its GPU sees it",
+    "lspci -vv | grep -i lnksta; nvidia-smi -q -d PCIE",
+    (("slow_nic", "its network is as fast as its peers': the bus, not the wire"),),
+)
 _TABLE: Final = {"G": "coll_ops", "H": "coll_ops", "HG": "coll_ops"}
 _METRIC_WORDS: Final = {
     "G": "GPU time between operations",
@@ -185,7 +193,7 @@ class _Teller:
 
     def finding(self, one: Culprit, others: Sequence[Culprit], number: int) -> Finding:
         """Compose one finding."""
-        kind = _KINDS[one.component]
+        kind = _BUS_ALONE if one.metrics == ("FL",) else _KINDS[one.component]
         one_of = len(one.ranks) > 1
         hosts = self._hosts(one)
         who = self._who(one)
@@ -306,7 +314,7 @@ class _Teller:
                 key |= {"channel": one.channel, "dir": "send"}
             over = self.row - one.begun + 1
             claim = f"{_METRIC_WORDS[metric]} of {who}: {one.ratio:.2f} times the usual, over {over} iterations"
-            if metric == "FL":
+            if metric == "FL" and one.metrics[0] != "FL":
                 claim = f"{_METRIC_WORDS[metric]} of {who} rose as well"
             rows.append(Evidence(id=f"e{len(rows) + 1}", claim=claim, table=table, key=key, source="tracer"))
         return tuple(rows)

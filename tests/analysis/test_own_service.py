@@ -199,6 +199,52 @@ def test_end_of_a_slow_flow_is_named_only_where_the_rest_of_it_is_slow_beyond_it
     assert [(c.component, c.ranks) for c in culprits(found, ROWS - 1)] == named
 
 
+def of_metrics(metrics: dict[str, Metric], hosts: dict[int, int]) -> OwnService:
+    """Metrics over iterations of one second, of ranks whose ring neighbours are all others."""
+    ends = np.arange(1, ROWS + 1, dtype=np.int64) * 1_000_000_000
+    peers = {r: frozenset(range(8)) - {r} for r in range(8)}
+    return OwnService(service("none").iterations, ends - 10**9, ends, metrics, hosts, peers)
+
+
+def flow_metric(name: str, slow: Sequence[int], by: float, cost_s: float) -> Metric:
+    """A metric of flows of eight ranks of which some take longer from iteration 40 on."""
+    rows, cost = noise(), np.zeros((ROWS, 8))
+    rows[40:, list(slow)] += by
+    cost[40:, list(slow)] = cost_s
+    entities = tuple((r, 0) if name in ("S", "PS") else (r,) for r in range(8))
+    return Metric(name, entities, rows, cost)
+
+
+def test_bus_is_named_though_the_network_before_it_keeps_up() -> None:
+    # What waits behind the bus shows in the sends of another rank, by a fiftieth of what the bus costs.
+    metrics = {"FL": flow_metric("FL", [7], 5.0, 0.2), "PS": flow_metric("PS", [1], 0.8, 0.006)}
+    found = slowness(of_metrics(metrics, {}), LIMITS)
+
+    assert [(c.component, c.ranks) for c in culprits(found, ROWS - 1)] == [("pcie", (7,))]
+    assert culprits(found, 39) == ()
+
+
+def test_devices_of_a_host_of_two_ranks_that_slow_down_together_are_its_traffic() -> None:
+    hosts = {r: r // 2 for r in range(8)}
+    metrics = {"S": flow_metric("S", [2, 3], 0.5, 0.1), "Rv": flow_metric("Rv", [2, 3], 0.5, 0.1)}
+    found = slowness(of_metrics(metrics, hosts), LIMITS)
+
+    assert [(c.component, c.host) for c in culprits(found, ROWS - 1)] == [("host_nic", 1)]
+
+
+def test_slow_flow_is_told_beside_a_device_whose_slowness_costs_nothing() -> None:
+    metrics = {
+        "S": flow_metric("S", [0, 2], 1.5, 0.07),
+        "Rv": flow_metric("Rv", [5], 1.5, 0.0001),
+        "PS": flow_metric("PS", [5], 1.5, 0.0001),
+        "PR": flow_metric("PR", [5], 1.5, 0.0001),
+    }
+    metrics["S"].log_ratio[40:, 5] += 1.5
+    found = slowness(of_metrics(metrics, {}), LIMITS)
+
+    assert {r for c in culprits(found, ROWS - 1) for r in c.ranks} >= {0, 2}
+
+
 def test_one_operation_that_takes_very_long_does_not_make_all_others_small() -> None:
     class OneWaits:
         """The store of a job in which one operation of one group waited for half a minute on every rank."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mycroft.analysis.follow import follow
-from mycroft.analysis.intermittent import events, repeated
+from mycroft.analysis.intermittent import Event, HeldFlow, events, repeated
 from mycroft.analysis.intermittent_findings import intermittent_findings
 from mycroft.analysis.trigger import scan
 from tests.analysis.simulated_jobs import Rows, damaged, job
@@ -70,12 +70,41 @@ def test_link_that_flaps_is_narrowed_down_by_every_further_time() -> None:
     assert (finding.category, finding.root_cause.ranks) == ("link_fault", (8,))
 
 
+def held(component: str, rank: int, flow: tuple[int, int], seen_by: int, at: int) -> Event:
+    """One slice of one flow, held for a second up to second `at`, that one row shows."""
+    src, dst = flow
+    end = at * 1_000_000_000
+    slow = HeldFlow(1, at, "send", 0, src, dst, 1_000_000_000, end, seen_by)
+    return Event(component, (rank,), end - 1_000_000_000, end, (slow,), {src: 1, dst: 1})
+
+
+def test_credit_that_the_network_lost_is_the_network_again() -> None:
+    # Rank 7 could not send; that its link stood twice says why.
+    found = [held("nic", 7, (3, 7), 3, 10), held("proxy", 7, (7, 3), 7, 20), held("nic", 7, (0, 7), 0, 30)]
+    (one,) = repeated(found, at_ns=found[-1].end_ns)
+
+    assert (one.component, one.ranks, len(one.events)) == ("nic", (7,), 3)
+
+
+def test_thread_that_did_not_post_its_buffer_is_why_others_were_not_acknowledged() -> None:
+    found = [held("proxy", 7, (3, 7), 7, 10), held("nic", 7, (0, 7), 0, 20), held("proxy", 7, (7, 3), 7, 30)]
+    (one,) = repeated(found, at_ns=found[-1].end_ns)
+
+    assert (one.component, one.ranks, len(one.events)) == ("proxy", (7,), 3)
+
+
+def test_slice_handed_over_late_far_from_the_link_that_stood_is_another_story() -> None:
+    found = [held("nic", 7, (3, 7), 3, 10), held("proxy", 5, (5, 1), 5, 20)]
+
+    assert {one.component for one in repeated(found, at_ns=found[-1].end_ns)} == {"nic", "proxy"}
+
+
 def test_moment_in_which_everything_stood_accuses_nobody() -> None:
-    def held(rows: Rows) -> Rows:
+    def stood(rows: Rows) -> Rows:
         flow = rows["flow"]
         last = flow["end_ts"] > flow["end_ts"].max() - 300_000_000
         for name in ("net_max_ns", "peer_wait_max_ns"):
             flow[name][last] = 2_000_000_000
         return rows
 
-    assert events(damaged("none", held).store) == ()
+    assert events(damaged("none", stood).store) == ()
