@@ -18,7 +18,6 @@ operations leave it alone.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -131,11 +130,10 @@ def own_service(
 
 
 def _neighbours(flows: pl.DataFrame) -> dict[int, frozenset[int]]:
-    found: dict[int, set[int]] = defaultdict(set)
-    for rank, peer in flows.select("rank", "peer").unique().iter_rows():
-        found[int(rank)].add(int(peer))
-        found[int(peer)].add(int(rank))
-    return {rank: frozenset(peers) for rank, peers in found.items()}
+    sides = pl.col("rank").cast(pl.Int64), pl.col("peer").cast(pl.Int64)
+    ends = flows.lazy().select(rank=sides[0], peer=sides[1]).unique()
+    both = pl.concat([ends, ends.select(rank="peer", peer="rank")])
+    return {rank: frozenset(peers) for rank, peers in both.group_by("rank").agg("peer").collect().iter_rows()}
 
 
 class _Builder:
@@ -157,8 +155,7 @@ class _Builder:
         cost = np.zeros_like(x)
         x[rows, columns] = placed["x"].to_numpy()
         cost[rows, columns] = placed["cost"].to_numpy() / 1e9
-        entities = tuple(tuple(int(v) for v in key) for key in keys.select(entity).iter_rows())
-        return [Metric(name, entities, x, cost)]
+        return [Metric(name, tuple(keys.select(entity).rows()), x, cost)]
 
     def of_ranks(self) -> list[Metric]:
         """G, H and HG."""
