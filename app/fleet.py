@@ -2,33 +2,47 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from mycroft.analysis.fleet import Executor, LocalExecutor, Window, run
+import msgspec
+
+from mycroft.analysis.fleet import Executor, LocalExecutor, Window, merge, partial, run
 from mycroft.analysis.fleet.hosts import HEALTH, ROLLUP, Grid, bin_width_ns, grid_of, heat, together
 from mycroft.analysis.fleet.report import FleetReport, Happened, fleet_report
 
 if TYPE_CHECKING:
     from mycroft.app.live.state import Incident, LiveJob
-    from mycroft.loaders.fleet import FleetReader
+    from mycroft.loaders.fleet import FleetReader, FleetSegment, FleetStore
 
 NS_PER_S: Final = 1_000_000_000
 MOST_INCIDENTS: Final = 100_000
+YEAR_S: Final = 366 * 86_400.0
+_UNITS: Final = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
+# What was read of whole files, of a process: a part of an hour of 1,280 hosts has 80 to 600 KB.
+_KEPT_BYTES: Final = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Heat:
-    """The greatest value of each host in each bin of time; -1: nothing was told. The first bin begins at `first_ns`."""
+    """The greatest value of each host in each bin of time. Bin `n` begins at `n * bin_ns`, ns since the epoch."""
 
-    hosts: Sequence[str]
-    first_ns: int
+    grid: Grid
     bin_ns: int
-    grid: Any
-    """NumPy, hosts by bins."""
+
+
+def span_s(text: str) -> float | None:
+    """Return a span of time, such as `90m`, `24h` or `7d`, in seconds; None: it is none, or is more than a year."""
+    try:
+        value = float(text[:-1]) * _UNITS[text[-1:]]
+    except (KeyError, ValueError):
+        return None
+    return value if 0 < value <= YEAR_S else None
 
 
 def last(seconds: float, *, now: float | None = None) -> Window:
@@ -49,8 +63,64 @@ def incidents_of(data_dir: Path, window: Window) -> list[Happened]:
         for incident in state.incidents(limit=MOST_INCIDENTS)
         if incident.merged_into is None
     ]
+    return _touching(found, window)
+
+
+def _touching(incidents: Iterable[Happened], window: Window) -> list[Happened]:
     since, until = window.since_ns / NS_PER_S, window.until_ns / NS_PER_S
-    return [one for one in found if one.opened < until and (one.closed is None or one.closed >= since)]
+    return [one for one in incidents if one.opened < until and (one.closed is None or one.closed >= since)]
+
+
+def push_incidents(data_dir: Path, store: FleetStore, *, origin: str, now: float | None = None) -> int | None:
+    """Copy what the watch of a data folder found in a year to a fleet's store; return how many, None: no watch ran.
+
+    Raises:
+        MycroftError: a store cannot be read or written.
+    """
+    if not was_watched(data_dir):
+        return None
+    found = incidents_of(data_dir, last(YEAR_S, now=now))
+    store.put_incidents(origin, msgspec.json.encode(found))
+    return len(found)
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What watches of many collectors found. `problems`: files of theirs that cannot be read, and why."""
+
+    incidents: tuple[Happened, ...]
+    problems: tuple[str, ...]
+    collectors: int
+    """Whose watch has told what it found, be it nothing."""
+
+
+NOBODY: Final = Pushed((), (), 0)
+
+
+def pushed_incidents(store: FleetStore, window: Window) -> Pushed:
+    """Return the incidents that were pushed to a fleet's store, those of a window.
+
+    Raises:
+        PlaceError: the place cannot be read.
+    """
+    found: list[Happened] = []
+    problems: list[str] = []
+    files = store.incidents()
+    for origin, data in files:
+        try:
+            told = msgspec.json.decode(data, type=list[Happened])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            problems.append(f"{store.place.url}/incidents/{origin}.json: {error}; push again from there")
+            continue
+        found += _touching(told[:MOST_INCIDENTS], window)
+    return Pushed(tuple(found[:MOST_INCIDENTS]), tuple(problems), len(files))
+
+
+def all_incidents(own: Iterable[Happened], pushed: Iterable[Happened]) -> list[Happened]:
+    """Return incidents of both, each once; what the own watch says of one is newer."""
+    known = {(one.job, one.incident): one for one in pushed}
+    known.update({(one.job, one.incident): one for one in own})
+    return list(known.values())
 
 
 def was_watched(data_dir: Path) -> bool:
@@ -116,13 +186,66 @@ def incident_table(incidents: Sequence[Happened]) -> Any:
     return pa.Table.from_pylist(rows, schema=schema)
 
 
+class _Kept:
+    """What was read of whole files, which never change: the latest used, at most `_KEPT_BYTES`. Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: OrderedDict[tuple[Any, ...], tuple[Any, int]] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, key: tuple[Any, ...], make: Callable[[], Any], size_of: Callable[[Any], int]) -> Any:
+        """Return what `make` makes, or what it made before."""
+        with self._lock:
+            if key in self._held:
+                self._held.move_to_end(key)
+                return self._held[key][0]
+        made = make()
+        size = size_of(made)
+        with self._lock:
+            if key not in self._held:
+                self._held[key] = (made, size)
+                self._bytes += size
+            while self._bytes > _KEPT_BYTES and self._held:
+                self._bytes -= self._held.popitem(last=False)[1][1]
+        return made
+
+
+_kept: Final = _Kept()
+
+
+def _lies_inside(segment: FleetSegment, window: Window) -> bool:
+    return segment.first_ns >= window.since_ns and segment.last_ns < window.until_ns
+
+
 def report(
     reader: FleetReader, incidents: Sequence[Happened], window: Window, *, executor: Executor | None = None
 ) -> FleetReport:
-    """Return the report of a window, from roll-ups and incidents."""
-    pieces = reader.pieces(ROLLUP, since_ns=window.since_ns, until_ns=window.until_ns)
-    health = run(HEALTH, pieces, window, executor or LocalExecutor()).to_pylist()
-    return fleet_report(incidents, health, since=window.since_ns / NS_PER_S, until=window.until_ns / NS_PER_S)
+    """Return the report of a window, from roll-ups and incidents.
+
+    Without an executor the work is done here, and what was read of files that lie in the window as a whole is kept.
+
+    Raises:
+        PlaceError: the window has too many files, or they cannot be reached.
+        StoreError: a file is damaged.
+    """
+    segments = reader.segments(ROLLUP, since_ns=window.since_ns, until_ns=window.until_ns)
+    if executor is not None:
+        health = run(HEALTH, reader.pieces_of(segments), window, executor)
+    else:
+        # Pieces of a file each, so that each can be kept; which pieces there are changes no byte of the result.
+        health = merge(HEALTH, [_health_of(reader, segment, window) for segment in segments])
+    since, until = window.since_ns / NS_PER_S, window.until_ns / NS_PER_S
+    return fleet_report(incidents, health.to_pylist(), since=since, until=until)
+
+
+def _health_of(reader: FleetReader, segment: FleetSegment, window: Window) -> Any:
+    def read() -> Any:
+        return partial(HEALTH, reader.pieces_of([segment])[0], window)
+
+    if not _lies_inside(segment, window):
+        return read()
+    return _kept.get((reader.url, segment.path, HEALTH.name), read, lambda table: int(table.nbytes))
 
 
 def heat_map(reader: FleetReader, column: str, window: Window, *, executor: Executor | None = None) -> Heat:
@@ -130,27 +253,23 @@ def heat_map(reader: FleetReader, column: str, window: Window, *, executor: Exec
 
     A file never changes, so what was read of one that lies in the window as a whole is kept; what is looked at again is
     read from the files that have come since.
+
+    Raises:
+        PlaceError: the window has too many files, or they cannot be reached.
+        StoreError: a file is damaged.
     """
     width = bin_width_ns(window.until_ns - window.since_ns)
     reduction = heat(column, width)
     executor = executor or LocalExecutor()
     grids: list[Grid] = []
-    for segment in reader.manifest.of(ROLLUP, since_ns=window.since_ns, until_ns=window.until_ns):
-        whole = segment.first_ns >= window.since_ns and segment.last_ns < window.until_ns
-        key = (reader.url, segment.path, column, width)
-        grid = _seen.get(key) if whole else None
-        if grid is None:
-            grid = grid_of(run(reduction, reader.pieces_of([segment]), window, executor))
-            if whole:
-                _seen[key] = grid
-                while len(_seen) > _MOST_SEEN:
-                    # The oldest; another thread may have been faster.
-                    _seen.pop(next(iter(_seen)), None)
-        grids.append(grid)
-    found = together(grids)
-    return Heat(found.hosts, found.first * width if found.hosts else window.since_ns, width, found.values)
+    for segment in reader.segments(ROLLUP, since_ns=window.since_ns, until_ns=window.until_ns):
 
+        def read(segment: FleetSegment = segment) -> Grid:
+            return grid_of(run(reduction, reader.pieces_of([segment]), window, executor))
 
-# Grids of whole files: of an hour of 1,280 hosts 100 KB each.
-_MOST_SEEN: Final = 512
-_seen: dict[tuple[str, str, str, int], Grid] = {}
+        if _lies_inside(segment, window):
+            key = (reader.url, segment.path, column, width)
+            grids.append(_kept.get(key, read, lambda grid: int(grid.values.nbytes)))
+        else:
+            grids.append(read())
+    return Heat(together(grids), width)

@@ -214,3 +214,55 @@ def together(grids: Iterable[Grid]) -> Grid:
         columns = slice(grid.first - first, grid.first - first + grid.values.shape[1])
         values[rows, columns] = np.maximum(values[rows, columns], grid.values)
     return Grid(hosts, first, values)
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    """The greatest value that a host has, in which bin it first had it."""
+
+    host: str
+    value: int
+    bin: int
+
+
+def worst(grid: Grid, count: int) -> tuple[Worst, ...]:
+    """Return the hosts with the greatest values, at most so many; those that were told nothing but zeros are left out.
+
+    Args:
+        grid: of one column.
+        count: at most so many.
+    """
+    if not grid.hosts:
+        return ()
+    greatest = grid.values.max(axis=1)
+    bins = grid.values.argmax(axis=1)
+    order = np.argsort(-greatest, kind="stable")[:count]
+    return tuple(
+        Worst(grid.hosts[row], int(greatest[row]), grid.first + int(bins[row])) for row in order if greatest[row] > 0
+    )
+
+
+def bands(grid: Grid, most: int) -> tuple[tuple[tuple[int, int], ...], Any]:
+    """Return hosts beside each other as one row, so that there are at most `most` rows.
+
+    The greatest value of them is kept in each bin: what one host shows, its row shows.
+
+    Args:
+        grid: of one column.
+        most: rows, at least 1.
+
+    Returns:
+        The first and the last host of each row, by their places in `grid.hosts`; and the values, -1: nothing was told.
+    """
+    count = len(grid.hosts)
+    if not count:
+        return (), grid.values
+    size = -(-count // most)
+    starts = np.arange(0, count, size)
+    rows = tuple((int(start), min(int(start) + size, count) - 1) for start in starts)
+    return rows, np.maximum.reduceat(grid.values, starts, axis=0)
+
+
+def between(grid: Grid, first: int, last: int) -> Grid:
+    """Return a part of the hosts, from one place to another; places that are none are left out."""
+    return Grid(grid.hosts[max(first, 0) : last + 1], grid.first, grid.values[max(first, 0) : last + 1])

@@ -13,28 +13,26 @@ from mycroft.app.commands.command import Command
 
 if TYPE_CHECKING:
     from mycroft.analysis.fleet import Executor, Window
-    from mycroft.analysis.fleet.report import FleetReport
+    from mycroft.analysis.fleet.report import FleetReport, Happened
     from mycroft.loaders.fleet import FleetReader
 
-_UNITS = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
 _SHOWN = 20
 STORE_HELP = "a fleet's store: a folder or s3://bucket/prefix (default: that of the collector in --data)"
 
 
 def span(text: str) -> float:
     """Read a span of time, such as `90m`, `24h` or `7d`, as seconds."""
-    try:
-        value = float(text[:-1]) * _UNITS[text[-1:]]
-    except (KeyError, ValueError):
-        value = 0.0
-    if 0 < value <= 366 * 86_400:
+    from mycroft.app.fleet import span_s
+
+    value = span_s(text)
+    if value is not None:
         return value
     raise argparse.ArgumentTypeError(f"{text}: a span such as 90m, 24h or 7d was expected, of at most a year")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    verbs = parser.add_subparsers(dest="fleet_verb", metavar="report|sql|push", required=True)
+    verbs = parser.add_subparsers(dest="fleet_verb", metavar="report|sql|push|retain", required=True)
     report = verbs.add_parser("report", help="incidents, repeat offenders, cost in GPU-hours, hardware that stands out")
     report.add_argument("--json", action="store_true", help="as one JSON object")
     sql = verbs.add_parser("sql", help="answer one SELECT over the rows and roll-ups of a window")
@@ -62,11 +60,31 @@ def configure(parser: argparse.ArgumentParser) -> None:
     push.add_argument(
         "--everything", action="store_true", help="the collector has stopped for good: what it has will not change"
     )
+    retain = verbs.add_parser("retain", help="remove old history from a fleet's store, and files of writers that died")
+    retain.add_argument("store", metavar="URL", help="a folder, also of a shared file system, or s3://bucket/prefix")
+    retain.add_argument(
+        "--older-than", type=span, required=True, metavar="SPAN", help="of rows that leave, as 30d; at most a year"
+    )
+    retain.add_argument(
+        "--table", action="append", metavar="NAME", type=_table, help="only this table; may be repeated (all)"
+    )
+    retain.add_argument(
+        "--grace", type=span, default=3600.0, metavar="SPAN", help="how long readers may still read what has left (1h)"
+    )
+    retain.add_argument("--dry-run", action="store_true", help="say what would leave, and change nothing")
+
+
+def _table(text: str) -> str:
+    from mycroft.loaders.collector.retention import KEEP_S
+
+    if text in KEEP_S:
+        return text
+    raise argparse.ArgumentTypeError(f"{text}: expected a table of {', '.join(sorted(KEEP_S))}")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run one of the verbs."""
-    return {"report": _report, "sql": _sql, "push": _push}[arguments.fleet_verb](arguments)
+    return {"report": _report, "sql": _sql, "push": _push, "retain": _retain}[arguments.fleet_verb](arguments)
 
 
 def _opened(arguments: argparse.Namespace) -> tuple[FleetReader, Window]:
@@ -75,6 +93,21 @@ def _opened(arguments: argparse.Namespace) -> tuple[FleetReader, Window]:
 
     url = arguments.store or str(options.data_dir_if_any(arguments))
     return open_fleet(url), last(arguments.last)
+
+
+def _incidents(arguments: argparse.Namespace, window: Window) -> tuple[list[Happened], bool]:
+    """Return what the watches found, that of --data and those that were pushed to --store; and whether there is any."""
+    from mycroft.app import fleet
+    from mycroft.loaders.fleet import FleetStore, open_place
+
+    data = options.data_dir_if_any(arguments)
+    own = fleet.incidents_of(data, window) if data.is_dir() else []
+    pushed = (
+        fleet.pushed_incidents(FleetStore(open_place(arguments.store)), window) if arguments.store else fleet.NOBODY
+    )
+    for text in pushed.problems:
+        print(f"mycroft: {_plain(text)}", file=sys.stderr)
+    return fleet.all_incidents(own, pushed.incidents), bool(pushed.collectors) or fleet.was_watched(data)
 
 
 def _executor(arguments: argparse.Namespace) -> Executor:
@@ -90,14 +123,15 @@ def _report(arguments: argparse.Namespace) -> int:
 
     reader, window = _opened(arguments)
     data = options.data_dir_if_any(arguments)
-    incidents = fleet.incidents_of(data, window) if data.is_dir() else []
+    incidents, is_watched = _incidents(arguments, window)
     found = fleet.report(reader, incidents, window, executor=_executor(arguments))
     if arguments.json:
         print(json.dumps(found.to_dict(), ensure_ascii=False, sort_keys=True))
     else:
         print("\n".join(lines(found)))
-    if not fleet.was_watched(data):
-        print(f"mycroft: no watch has looked at {data}: incidents are not known, which is not none", file=sys.stderr)
+    if not is_watched:
+        where = f"{data}, and none pushed to {arguments.store}" if arguments.store else data
+        print(f"mycroft: no watch has looked at {where}: incidents are not known, which is not none", file=sys.stderr)
     return 0
 
 
@@ -157,8 +191,7 @@ def _sql(arguments: argparse.Namespace) -> int:
     from mycroft.app.plain_rows import plain_rows
 
     reader, window = _opened(arguments)
-    data = options.data_dir_if_any(arguments)
-    incidents = fleet.incidents_of(data, window) if data.is_dir() else []
+    incidents, _ = _incidents(arguments, window)
     answer = reader.guarded_sql(
         arguments.query,
         {"incidents": fleet.incident_table(incidents)},
@@ -176,15 +209,47 @@ def _sql(arguments: argparse.Namespace) -> int:
 
 
 def _push(arguments: argparse.Namespace) -> int:
+    from mycroft.app.fleet import push_incidents
     from mycroft.loaders.fleet import FleetStore, open_place, ship
 
-    root = options.data_dir_if_any(arguments) / "live" / "store"
+    data = options.data_dir_if_any(arguments)
     store = FleetStore(open_place(arguments.store))
-    shipped = ship(root, store, origin=arguments.name or socket.gethostname(), everything=arguments.everything)
+    name = arguments.name or socket.gethostname()
+    shipped = ship(data / "live" / "store", store, origin=name, everything=arguments.everything)
+    incidents = push_incidents(data, store, origin=name)
     print(
         f"{shipped.segments} segments, {shipped.size_bytes / 1e6:,.1f} MB, copied to {store.place.url}; "
-        f"{shipped.waiting} may still change and wait"
+        f"{shipped.waiting} may still change and wait; "
+        + ("no watch has run" if incidents is None else f"incidents of a year: {incidents:,}")
     )
+    return 0
+
+
+def _retain(arguments: argparse.Namespace) -> int:
+    import time
+
+    from mycroft.app import words
+    from mycroft.loaders.fleet import FleetStore, PlaceError, open_fleet, open_place
+
+    reader = open_fleet(arguments.store)
+    if reader.is_collectors:
+        raise PlaceError(f"{reader.url}: a collector's own store, which it keeps to its limits (--keep, --keep-gb)")
+    url = reader.url
+    store = FleetStore(open_place(url))
+    before_ns = int((time.time() - arguments.older_than) * 1e9)
+    if arguments.dry_run:
+        left, deleted = store.old(before_ns, tables=arguments.table), None
+    else:
+        done = store.retain(before_ns, tables=arguments.table, grace_s=arguments.grace)
+        left, deleted = done.left_out, done.deleted
+    size = sum(segment.size_bytes for segment in left)
+    would = "would be" if arguments.dry_run else "are"
+    print(
+        f"{words.plural(len(left), 'segment')}, {size / 1e6:,.1f} MB, of rows before {_time(before_ns / 1e9)} UTC "
+        f"{would} left out of {url}"
+    )
+    if deleted is not None:
+        print(f"{words.plural(deleted, 'file')} of earlier calls, or of writers that died, deleted")
     return 0
 
 

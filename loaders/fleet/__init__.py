@@ -1,9 +1,9 @@
 """A fleet's store: segments of many collectors, in a folder, on a shared file system or in a bucket."""
 
-from mycroft.loaders.fleet.manifest import FleetManifest, FleetSegment, FleetStore, FleetStoreError
+from mycroft.loaders.fleet.manifest import FleetManifest, FleetSegment, FleetStore, FleetStoreError, Retained
 from mycroft.loaders.fleet.pieces import FilesPiece, pieces_of
 from mycroft.loaders.fleet.place import Place, PlaceError, open_place
-from mycroft.loaders.fleet.reading import FleetReader, open_fleet
+from mycroft.loaders.fleet.reading import FleetReader, NoStoreError, open_fleet
 from mycroft.loaders.fleet.shipping import Shipped, ship
 
 __all__ = [
@@ -13,8 +13,10 @@ __all__ = [
     "FleetSegment",
     "FleetStore",
     "FleetStoreError",
+    "NoStoreError",
     "Place",
     "PlaceError",
+    "Retained",
     "Shipped",
     "open_fleet",
     "open_place",

@@ -3,6 +3,8 @@
     facts/<table>/hour=…/group=…/….parquet       immutable, written before a version names them
     manifest/<version>.json                      whole, made only where there is none of that number
     manifest/HEAD                                a hint where to begin to look for the newest
+    trash/<time>-….json                          files that were left out then, and are deleted a while later
+    incidents/<collector>.json                   what its watch has found, whole, written over at each push
 
 Any number of writers add to one store without a lock: each makes the version after the newest, and whoever is told that
 there is one already reads that and tries again. A writer that dies leaves files that no version names.
@@ -22,6 +24,10 @@ from mycroft.loaders.fleet.place import Place
 
 KEPT: Final = 64
 _MOST_TRIES: Final = 60
+_INCIDENTS: Final = "incidents"
+_TRASH: Final = "trash"
+_ORPHAN_S: Final = 86_400.0
+_MOST_ORIGINS: Final = 4096
 
 
 class FleetStoreError(MycroftError):
@@ -48,6 +54,7 @@ class FleetSegment(msgspec.Struct, frozen=True, kw_only=True):
 class FleetManifest(msgspec.Struct, frozen=True, kw_only=True):
     """One version.
 
+    `floors`: of each table the time before which rows were left out for their age, so that nobody pushes them again.
     `offsets`: up to where each partition of a stream is in the segments, as `topic/partition`. `seqs`: last batch of
     each `host/boot`, `positions`: position after the last row of each process, with when that was.
     """
@@ -58,10 +65,19 @@ class FleetManifest(msgspec.Struct, frozen=True, kw_only=True):
     offsets: dict[str, int] = {}
     seqs: dict[str, tuple[int, float]] = {}
     positions: dict[str, tuple[int, float]] = {}
+    floors: dict[str, int] = {}
 
     def of(self, table: str, *, since_ns: int = 0, until_ns: int = 1 << 63) -> list[FleetSegment]:
         """Return the segments of a table that may hold rows from `since_ns` on and before `until_ns`."""
         return [s for s in self.segments if s.table == table and s.last_ns >= since_ns and s.first_ns < until_ns]
+
+
+class Retained(msgspec.Struct, frozen=True):
+    """What one call of `FleetStore.retain` did."""
+
+    left_out: tuple[FleetSegment, ...]
+    deleted: int
+    """Files, of earlier calls or of writers that died."""
 
 
 class FleetStore:
@@ -165,7 +181,10 @@ class FleetStore:
         def make(manifest: FleetManifest) -> FleetManifest | None:
             gone[:] = [segment for segment in manifest.segments if old(segment)]
             kept = tuple(segment for segment in manifest.segments if not old(segment))
-            return msgspec.structs.replace(manifest, segments=kept) if gone else None
+            floors = dict(manifest.floors)
+            for table in {segment.table for segment in gone}:
+                floors[table] = max(before_ns, floors.get(table, 0))
+            return msgspec.structs.replace(manifest, segments=kept, floors=floors) if gone else None
 
         self.change(make)
         return tuple(gone)
@@ -179,6 +198,76 @@ class FleetStore:
             made = name.rpartition("/")[2].partition("-")[0]
             if name not in listed and made.isdigit() and now - int(made) > older_than_s:
                 found.append(name)
+        return found
+
+    def old(self, before_ns: int, *, tables: Iterable[str] | None = None) -> tuple[FleetSegment, ...]:
+        """Return the segments that `forget_before` would leave out."""
+        wanted = None if tables is None else set(tables)
+        return tuple(s for s in self.read().segments if s.last_ns < before_ns and (wanted is None or s.table in wanted))
+
+    def retain(
+        self, before_ns: int, *, tables: Iterable[str] | None = None, grace_s: float = 3600.0, now: float | None = None
+    ) -> Retained:
+        """Leave out segments whose rows are all older, and delete files that nobody can be reading any more.
+
+        What a call leaves out is deleted by the first call after `grace_s`: a reader may be at it until then. Deleted
+        are also files that no version ever named and that are older than a day, of writers that died.
+
+        Raises:
+            FleetStoreError: others were faster again and again, or the newest version is damaged.
+            PlaceError: the place does not take it; calling again goes on from there.
+        """
+        now = time.time() if now is None else now
+        gone = self.forget_before(before_ns, tables=tables)
+        if gone:
+            name = f"{_TRASH}/{int(now)}-{random.getrandbits(48):012x}.json"
+            self.place.put(name, msgspec.json.encode([segment.path for segment in gone]))
+        listed = {segment.path for segment in self.read().segments}
+        waiting: set[str] = set()
+        deleted = 0
+        for name in self.place.names(_TRASH):
+            paths = self._trash(name)
+            made = name.rpartition("/")[2].partition("-")[0]
+            if not made.isdigit() or now - int(made) < grace_s:
+                waiting.update(paths)
+                continue
+            for path in paths:
+                # Whoever writes to the place could name anything here.
+                if path.startswith("facts/") and path not in listed:
+                    self.place.delete(path)
+                    deleted += 1
+            self.place.delete(name)
+        for path in self.orphans(older_than_s=max(grace_s, _ORPHAN_S), now=now):
+            if path not in waiting:
+                self.place.delete(path)
+                deleted += 1
+        return Retained(gone, deleted)
+
+    def _trash(self, name: str) -> list[str]:
+        try:
+            return msgspec.json.decode(self.place.get(name) or b"[]", type=list[str])
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise FleetStoreError(f"{self.place.url}/{name}: is no list of files ({error}); remove it") from error
+
+    def put_incidents(self, origin: str, data: bytes) -> None:
+        """Keep what the watch of one collector found, in place of what it had found before.
+
+        Raises:
+            PlaceError: the place does not take it, or the name cannot be one of a file.
+        """
+        self.place.put(f"{_INCIDENTS}/{origin}.json", data)
+
+    def incidents(self) -> list[tuple[str, bytes]]:
+        """Return what the watches have found, with the name of each collector; as it was written, nothing is believed.
+
+        Raises:
+            PlaceError: the place cannot be read.
+        """
+        found: list[tuple[str, bytes]] = []
+        for name in self.place.names(_INCIDENTS)[:_MOST_ORIGINS]:
+            data = self.place.get(name)
+            if data is not None:
+                found.append((name.rpartition("/")[2].removesuffix(".json"), data))
         return found
 
 

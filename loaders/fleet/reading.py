@@ -20,16 +20,37 @@ TABLES: Final = tuple(dict.fromkeys((*ALL_TABLES, *SCHEMAS)))
 MOST_FILES: Final = 20_000
 
 
+class NoStoreError(PlaceError):
+    """A place that can be reached, and where no store lies yet."""
+
+
 @dataclass(frozen=True, slots=True)
 class FleetReader:
     """One version of a store. Later versions do not change it; its files stay for a grace period."""
 
     url: str
     manifest: FleetManifest
+    is_collectors: bool = False
+    """It is what one collector has, kept to its limits by that collector."""
 
     def pieces(self, table: str, *, since_ns: int, until_ns: int) -> list[FilesPiece]:
-        """Return the rows of a table in a window as pieces of work; by the bounds of files, nothing is opened."""
-        return self.pieces_of(self.manifest.of(table, since_ns=since_ns, until_ns=until_ns))
+        """Return the rows of a table in a window as pieces of work; by the bounds of files, nothing is opened.
+
+        Raises:
+            PlaceError: the window has too many files.
+        """
+        return self.pieces_of(self.segments(table, since_ns=since_ns, until_ns=until_ns))
+
+    def segments(self, table: str, *, since_ns: int, until_ns: int) -> list[FleetSegment]:
+        """Return the segments of a table that may hold rows of a window.
+
+        Raises:
+            PlaceError: they are too many to be asked at once.
+        """
+        found = self.manifest.of(table, since_ns=since_ns, until_ns=until_ns)
+        if len(found) > MOST_FILES:
+            raise PlaceError(f"{table}: {len(found):,} files in this window; ask for a shorter one (--last)")
+        return found
 
     def pieces_of(self, segments: Iterable[FleetSegment]) -> list[FilesPiece]:
         """Return segments of one table as pieces of work."""
@@ -58,9 +79,7 @@ class FleetReader:
         place = open_place(self.url)
         relations: dict[str, Any] = dict(tables)
         for name in TABLES:
-            segments = self.manifest.of(name, since_ns=since_ns, until_ns=until_ns)
-            if len(segments) > MOST_FILES:
-                raise PlaceError(f"{name}: {len(segments):,} files in this window; ask for a shorter one (--last)")
+            segments = self.segments(name, since_ns=since_ns, until_ns=until_ns)
             empty = (SCHEMAS[name] if name in SCHEMAS else table_schema(name)).empty_table()
             relations[name] = place.relation([s.path for s in segments]) if segments else empty
         return guarded_files_sql(
@@ -72,17 +91,18 @@ def open_fleet(url: str) -> FleetReader:
     """Return the newest version of a store: of a fleet's at a place, or of a collector's data folder.
 
     Raises:
-        PlaceError: there is no store.
+        NoStoreError: there is none yet.
+        PlaceError: the place cannot be reached.
         FleetStoreError: its manifest is damaged.
         ManifestError: the same of a collector's.
     """
     if "://" not in url:
         for root in (Path(url) / "live" / "store", Path(url)):
             if (root / "log").is_dir():
-                return FleetReader(str(root), of_collector(root))
+                return FleetReader(str(root), of_collector(root), is_collectors=True)
     manifest = FleetStore(open_place(url)).read()
     if manifest.version == 0:
-        raise PlaceError(
+        raise NoStoreError(
             f"{url}: no store there. Give the data folder of a collector, or a place that one was pushed to "
             "(`mycroft fleet push`)"
         )

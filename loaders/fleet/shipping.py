@@ -1,7 +1,8 @@
 """From a collector's own store to a fleet's: segments that will not change any more are copied and published.
 
-A collector puts small segments of an hour together while the hour lasts and for a while after it; what has been put
-together, or is too old to be, is final. A fleet's store thus is an hour or two behind, and holds nothing twice.
+A collector puts thirty small segments of an hour together as they come; what has been put together is final at once,
+and what is left of an hour is when the hour is over. A fleet's store thus is minutes behind where a segment comes every
+ten seconds, never more than an hour and a quarter, and holds nothing twice.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ from typing import Final
 from mycroft.loaders.collector.manifest import Segment, read_manifest
 from mycroft.loaders.fleet.manifest import FleetSegment, FleetStore
 
-# After the end of its hour a segment waits this long for others to be put together with.
-SETTLED_S: Final = 7_200.0
+# After the end of its hour a segment waits this long for others to be put together with: a collector looks for them
+# every few seconds, and writes none into an hour that is over.
+SETTLED_S: Final = 900.0
 _HOUR_S: Final = 3_600.0
 # Of one table and hour; a collector puts so many together (`loaders.collector.keeper`).
 _COMPACT_AT: Final = 30
@@ -40,10 +42,13 @@ def final_segments(segments: Iterable[Segment], *, now: float) -> list[Segment]:
     known = list(segments)
     small = Counter((s.table, _hour(s)) for s in known if s.level == 0)
     return [
-        s
-        for s in known
-        if s.level > 0 or (now - s.made > _HOUR_S + SETTLED_S and small[s.table, _hour(s)] < _COMPACT_AT)
+        s for s in known if s.level > 0 or (now > _hour_ends(s) + SETTLED_S and small[s.table, _hour(s)] < _COMPACT_AT)
     ]
+
+
+def _hour_ends(segment: Segment) -> float:
+    # Its folder is of the hour in which it was written, by the clock of the collector.
+    return (segment.made // _HOUR_S + 1) * _HOUR_S
 
 
 def _hour(segment: Segment) -> str:
@@ -66,8 +71,9 @@ def ship(root: Path, store: FleetStore, *, origin: str, now: float | None = None
     now = time.time() if now is None else now
     segments = read_manifest(root / "manifest").segments
     ready = list(segments) if everything else final_segments(segments, now=now)
-    there = {s.origin for s in store.read().segments}
-    todo = [s for s in ready if f"{origin}/{s.path}" not in there]
+    fleet = store.read()
+    there = {s.origin for s in fleet.segments}
+    todo = [s for s in ready if f"{origin}/{s.path}" not in there and s.last_ns >= fleet.floors.get(s.table, 0)]
     size = 0
     for first in range(0, len(todo), _AT_ONCE):
         added = [_copied(root, store, segment, origin) for segment in todo[first : first + _AT_ONCE]]

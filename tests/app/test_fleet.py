@@ -56,10 +56,11 @@ def test_every_reduction_over_the_store_is_the_same_in_pieces_and_as_a_whole(dat
 def test_heat_map_has_every_host_and_is_the_same_when_it_is_asked_again(data: Path) -> None:
     reader = open_fleet(str(data))
     first = fleet.heat_map(reader, "idle_max_ms", WINDOW)
-    assert list(first.hosts) == ["sim0", "sim1", "sim2", "sim3"]
-    assert first.grid.max() > 1000
+    assert list(first.grid.hosts) == ["sim0", "sim1", "sim2", "sim3"]
+    assert first.grid.values.max() > 1000
     again = fleet.heat_map(reader, "idle_max_ms", WINDOW)
-    assert (again.hosts, again.first_ns, again.grid.tolist()) == (first.hosts, first.first_ns, first.grid.tolist())
+    assert (again.grid.hosts, again.grid.first) == (first.grid.hosts, first.grid.first)
+    assert again.grid.values.tolist() == first.grid.values.tolist()
 
 
 def test_what_was_pushed_says_the_same_and_is_pushed_once(data: Path, tmp_path: Path) -> None:
@@ -86,8 +87,52 @@ def test_segment_that_may_still_be_put_together_with_others_is_not_pushed(data: 
     root = data / "live" / "store"
     made = [segment.made for segment in open_fleet(str(data)).manifest.segments]
     store = FleetStore(open_place(str(tmp_path / "shared")))
-    assert ship(root, store, origin="c1", now=max(made) + 3600).segments == 0
-    assert ship(root, store, origin="c1", now=max(made) + 3 * 3600 + 1).segments == len(made)
+    hours_end = (max(made) // 3600 + 1) * 3600
+    assert ship(root, store, origin="c1", now=min(made)).segments == 0
+    assert ship(root, store, origin="c1", now=hours_end + 900 + 1).segments == len(made)
+
+
+def test_what_is_too_old_leaves_at_once_is_deleted_after_a_grace_period_and_is_not_pushed_again(
+    data: Path, tmp_path: Path
+) -> None:
+    root, shared = data / "live" / "store", tmp_path / "shared"
+    store = FleetStore(open_place(str(shared)))
+    ship(root, store, origin="c1", everything=True)
+    files = {str(path) for path in (shared / "facts").rglob("*.parquet")}
+    states = {segment.path for segment in store.read().of("state")}
+    later = NOW_NS + HOUR_NS
+    now = later / 1e9
+    done = store.retain(later, tables=["state"], now=now, grace_s=60)
+    assert {segment.path for segment in done.left_out} == states
+    # A reader that has the version before can still read.
+    assert done.deleted == 0
+    assert {str(path) for path in (shared / "facts").rglob("*.parquet")} == files
+    assert store.read().of("state") == []
+    assert ship(root, store, origin="c1", everything=True).segments == 0
+    again = store.retain(later, tables=["state"], now=now + 61, grace_s=60)
+    assert (again.left_out, again.deleted) == ((), len(states))
+    left = {path.relative_to(shared).as_posix() for path in (shared / "facts").rglob("*.parquet")}
+    assert left == {segment.path for segment in store.read().segments}
+    assert list((shared / "trash").iterdir()) == []
+
+
+def test_list_of_files_to_delete_that_a_stranger_wrote_reaches_nothing_that_is_in_use(
+    data: Path, tmp_path: Path
+) -> None:
+    shared = tmp_path / "shared"
+    store = FleetStore(open_place(str(shared)))
+    ship(data / "live" / "store", store, origin="c1", everything=True)
+    used = store.read().segments[0].path
+    outside = tmp_path / "outside"
+    outside.write_text("x")
+    store.place.put("trash/1-a.json", json.dumps([used, "manifest/HEAD"]).encode())
+    store.retain(0, now=NOW_NS / 1e9)
+    assert (shared / used).exists()
+    assert (shared / "manifest" / "HEAD").exists()
+    store.place.put("trash/1-b.json", json.dumps(["facts/../../outside"]).encode())
+    with pytest.raises(PlaceError, match="no name of a file"):
+        store.retain(0, now=NOW_NS / 1e9)
+    assert outside.exists()
 
 
 def asked(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
@@ -145,6 +190,39 @@ def finding() -> dict[str, Any]:
         "summary": "rank 5 does not send\x1b[31m",
         "root_cause": {"ranks": [5], "hosts": ["gpu-7"], "devices": ["mlx5_3"], "flow": None, "one_of": False},
     }
+
+
+def test_incidents_are_pushed_and_told_from_the_store_alone(
+    data: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    there, shared = tmp_path / "watched", str(tmp_path / "shared")
+    (there / "live").mkdir(parents=True)
+    (there / "live" / "store").symlink_to(data / "live" / "store")
+    _, out, _ = asked(capsys, "push", shared, "--data", str(there), "--name", "c1", "--everything")
+    assert "no watch has run" in out
+    elsewhere = str(tmp_path / "elsewhere")
+    _, _, err = asked(capsys, "report", "--store", shared, "--data", elsewhere)
+    assert f"none pushed to {shared}" in err
+    state = LiveState(State(there))
+    state.set_numbers({"tick": {}})
+    state.see_job("a", title="job a", processes=[], facts={"world_size": 64})
+    state.open_incident("a", finding(), why="test")
+    _, out, _ = asked(capsys, "push", shared, "--data", str(there), "--name", "c1")
+    assert "incidents of a year: 1" in out
+    status, out, err = asked(capsys, "report", "--store", shared, "--data", elsewhere, "--json")
+    assert (status, err) == (0, "")
+    assert [one["title"] for one in json.loads(out)["incidents"]] == ["job a"]
+    # What one collector wrote and nobody can read takes nothing away from the others.
+    FleetStore(open_place(shared)).put_incidents("c2", b'[{"incident": 7}]')
+    _, out, err = asked(capsys, "report", "--store", shared, "--data", elsewhere, "--json")
+    assert len(json.loads(out)["incidents"]) == 1
+    assert "incidents/c2.json" in err
+    status, out, _ = asked(capsys, "retain", shared, "--older-than", "1d", "--dry-run")
+    assert (status, "would be left out" in out) == (0, True)
+    assert len(open_fleet(shared).manifest.segments) == len(open_fleet(str(data)).manifest.segments)
+    status, _, err = asked(capsys, "retain", str(data), "--older-than", "1d")
+    assert (status != 0, "keeps to its limits" in err) == (True, True)
+    assert asked(capsys, "retain", shared, "--older-than", "1d", "--table", "nothing")[0] == 2
 
 
 @pytest.mark.parametrize("span", ["24", "h", "-1h", "nanh", "infd", "1y", "367d", ""])

@@ -136,7 +136,7 @@ def measure(folder: str, what: str) -> dict[str, object]:
         else:
             hours = int(what.partition(" ")[2].removesuffix("h"))
             heat = heat_map(open_fleet(folder), "idle_max_ms", Window(START - hours * HOUR_NS, START))
-            groups, said = heat.grid.size, str(heat.grid.shape)
+            groups, said = heat.grid.values.size, str(heat.grid.values.shape)
         runs.append((time.perf_counter() - wall, time.process_time() - cpu))
     runs_cpu = sorted(cpu for _, cpu in runs)
     return {
