@@ -24,7 +24,8 @@ class AppConfig:
 
     `token` is the secret that opens everything; None: whoever reaches the port has full access, which is allowed on
     loopback only. `trust_header` names the header in which a proxy in front passes the name of the user it has
-    checked. Sizes are bytes, times seconds.
+    checked. `store` is the address of the fleet's store that history is read from; None: that of the collector in
+    `data_dir`. Sizes are bytes, times seconds.
     """
 
     data_dir: Path
@@ -32,6 +33,7 @@ class AppConfig:
     port: int = 8050
     token: str | None = None
     trust_header: str | None = None
+    store: str | None = None
     web_workers: int = 2
     web_threads: int = 8
     chunk_bytes: int = 8 * MIB

@@ -20,6 +20,7 @@ from werkzeug.exceptions import HTTPException
 import mycroft
 from mycroft.app import access, api, compression, login, urls
 from mycroft.app.config import AppConfig
+from mycroft.app.fleet_history import FleetHistory
 from mycroft.app.pages import PAGES, PageContext
 from mycroft.app.pages import shell as frame
 from mycroft.app.queries import Queries, UnknownTraceError, make_cache, queries_of
@@ -183,6 +184,7 @@ def create_app(config: AppConfig) -> Dash:
     server.json.sort_keys = False  # pyright: ignore[reportAttributeAccessIssue]
     cache = make_cache(server, config)
     server.extensions["mycroft_queries"] = Queries(config, cache, state)
+    server.extensions["mycroft_fleet"] = FleetHistory(config)
     server.extensions["mycroft_uploads"] = Uploads(config, state, sniff=format_of)
     access.guard(server, config, state)
     _answer_errors(server)

@@ -30,6 +30,7 @@ TEMPLATES: Final[tuple[tuple[str, str], ...]] = (
     ("file", "/t/<trace>/files/<file>"),
     ("compare", "/compare"),
     ("job", "/jobs/<job>"),
+    ("fleet", "/fleet"),
     ("live", "/live"),
     ("live_job", "/live/<job>"),
     ("live_incident", "/live/<job>/d/<incident>"),

@@ -180,11 +180,29 @@ def app_config(arguments: argparse.Namespace) -> AppConfig:
         port=arguments.port,
         token=read_token(arguments.token_file),
         trust_header=arguments.trust_proxy_header,
+        store=_store(arguments),
         web_workers=arguments.workers,
         web_threads=arguments.threads,
     )
     config.check_binding()
     return config
+
+
+def _store(arguments: argparse.Namespace) -> str | None:
+    """Return the address of the store that is given, if one is.
+
+    Raises:
+        PlaceError: there is no such kind of place, or what it needs is not installed.
+    """
+    url = getattr(arguments, "store", None)
+    if not url:
+        return None
+    from mycroft.loaders.fleet import open_place
+
+    # Now, not when somebody opens the page. That it can be reached is not asked: it may come back.
+    open_place(url)
+    # The server's processes may run in another folder.
+    return url if "://" in url else str(Path(url).expanduser().absolute())
 
 
 def evidence(paths: Sequence[str]) -> tuple[list[str], str]:

@@ -15,6 +15,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     options.add_paths(parser, nargs="*")
     options.add_data(parser)
     options.add_serving(parser)
+    parser.add_argument(
+        "--store",
+        metavar="URL",
+        help="a fleet's store to read history from: a folder or s3://bucket/prefix (default: that of the collector "
+        "in --data)",
+    )
     parser.add_argument("--live", action="store_true", help="also collect what agents send, and watch the jobs")
     options.add_collecting(parser)
     options.add_watching(parser)

@@ -69,7 +69,7 @@ def heat_grid_svg(
     for cell in cells:
         blocks.setdefault(cell.block, []).append(cell)
     side = CELL if len(cells) <= 512 else SMALL_CELL
-    parts = [_hatch()]
+    parts = [hatch()]
     x = y = row_height = widest = 0.0
     for block, members in blocks.items():
         rows = list(dict.fromkeys(cell.row for cell in members))
@@ -137,7 +137,7 @@ def _cell(cell: Cell, x: float, y: float, side: int, value: float | None, scale:
     return shapes
 
 
-def _hatch() -> str:
+def hatch() -> str:
     line = svg.element("path", d="M0 6 L6 0", class_="hatch-line")
     return svg.element(
         "defs", svg.element("pattern", line, id="hatch-heat", width=6, height=6, patternUnits="userSpaceOnUse")

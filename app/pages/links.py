@@ -82,6 +82,11 @@ def live() -> str:
     return path_of("live")
 
 
+def fleet() -> str:
+    """Return the address of what a fleet went through."""
+    return path_of("fleet")
+
+
 def job(job_id: str) -> str:
     """Return the address of an ingest job."""
     return path_of("job", job=job_id)

@@ -177,6 +177,7 @@ def fleet_layout(ctx: PageContext) -> Component:
         html.H1("Live"),
         *_current("live", fleet_body(_state())),
         crumbs=[("Traces", links.traces()), ("Live", None)],
+        top=[link("Fleet", links.fleet(), class_name="button button--quiet")],
     )
 
 

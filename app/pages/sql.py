@@ -100,6 +100,18 @@ def _chart_controls(columns: list[str], rows: list[list[Any]], chosen: dict[str,
     )
 
 
+def rows_grid(name: str, columns: list[str], rows: list[list[Any]]) -> Component:
+    """Return the rows of an answer as a table; columns may have any name, and the same one twice."""
+    cells = [
+        {f"c{n}": value if isinstance(value, int | float | str | None) else str(value) for n, value in enumerate(row)}
+        | {f"c{n}_plain": True for n in range(len(columns))}
+        for row in rows
+    ]
+    numeric = [all(isinstance(row[n], int | float | None) for row in rows) for n in range(len(columns))]
+    cols = [Col(f"c{n}", title, numeric=numeric[n]) for n, title in enumerate(columns)]
+    return grid(name, cols, cells, label="Answer", rows_shown=16)
+
+
 def answer(
     reader: TraceReader,
     query: str,
@@ -115,13 +127,6 @@ def answer(
     """
     if not rows:
         return empty("No rows.", html.P(f"Columns: {', '.join(columns)}"))
-    cells = [
-        {f"c{n}": value if isinstance(value, int | float | str | None) else str(value) for n, value in enumerate(row)}
-        | {f"c{n}_plain": True for n in range(len(columns))}
-        for row in rows
-    ]
-    numeric = [all(isinstance(row[n], int | float | None) for row in rows) for n in range(len(columns))]
-    cols = [Col(f"c{n}", name, numeric=numeric[n]) for n, name in enumerate(columns)]
     count = words.plural(len(rows), "row") + (", the first of more: the limit was reached" if cut else "")
     return [
         html.Div(
@@ -131,7 +136,7 @@ def answer(
             ],
             className="sql__head",
         ),
-        grid("sql-grid", cols, cells, label="Answer", rows_shown=16),
+        rows_grid("sql-grid", columns, rows),
         _chart_controls(columns, rows, chosen or {}),
     ]
 

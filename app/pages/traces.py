@@ -189,7 +189,10 @@ def layout(ctx: PageContext) -> Component:
         dcc.Store(id="trace-chosen"),
         dcc.Store(id="traces-seen", data=state_of(ctx.queries) if can_write else None),
         crumbs=[("Traces", None)],
-        top=[link("Live", links.live(), class_name="button button--quiet")]
+        top=[
+            link("Fleet", links.fleet(), class_name="button button--quiet"),
+            link("Live", links.live(), class_name="button button--quiet"),
+        ]
         if can_write
         else [tag("shared, read-only", "info")],
     )

@@ -20,6 +20,7 @@ const TEMPLATES = [
   ["file", "/t/<trace>/files/<file>"],
   ["compare", "/compare"],
   ["job", "/jobs/<job>"],
+  ["fleet", "/fleet"],
   ["live", "/live"],
   ["live_job", "/live/<job>"],
   ["live_incident", "/live/<job>/d/<incident>"],
