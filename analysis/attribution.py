@@ -150,7 +150,8 @@ class _Attribution:
         return tuple(kept)
 
     def _costly(self, found: Sequence[Culprit]) -> list[Culprit]:
-        return [c for c in found if c.cost_s >= self.limits.least_cost * self.length_s]
+        least = {"app": self.limits.least_cost_host}
+        return [c for c in found if c.cost_s >= least.get(c.component, self.limits.least_cost) * self.length_s]
 
     def _on(self, host: int, one: Culprit) -> bool:
         return bool(one.ranks) and all(self.hosts.get(r) == host for r in one.ranks)

@@ -63,8 +63,9 @@ class FlowLimits:
     eff_host: float = 1.10
     eff_flow: float = 1.10
     eff_nic: float = 1.12
-    # Least time that an effect must cost, as a share of the iteration.
-    least_cost: float = 0.005
+    # Least time that an effect must cost, as a share of the iteration; of a process, that others on its host delay.
+    least_cost: float = 0.02
+    least_cost_host: float = 0.03
     # Iterations between alarm and attribution.
     confirm: int = 3
     # Ratio to the peers over the whole job that is told as a standing imbalance.
