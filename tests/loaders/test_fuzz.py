@@ -30,6 +30,7 @@ DATA = Path(__file__).parents[1] / "data"
 ROUNDS = 12
 MOST = 200_000
 # A damaged file of at most 200 kB that keeps a loader busy longer than this has found a way to stop us.
+# Of the processor: a file of a few kilobytes that takes so long is a hang.
 PATIENCE_S = 10.0
 _TOKENS = (
     b"\x00",
@@ -137,11 +138,11 @@ def test_damaged_files(tmp_path: Path, name: str) -> None:
             folder = tmp_path / str(number)
             folder.mkdir(exist_ok=True)
             (file,) = evidence(folder, {file_name: damaged(content, dice)})
-            began = time.perf_counter()
+            began = time.process_time()
             for _loader, recorder in load_any(file):
                 assert all(isinstance(report, LoadReport) for report in recorder.reports)
                 assert all(count > 0 for report in recorder.reports for count in report.dropped.values())
-            assert time.perf_counter() - began < PATIENCE_S
+            assert time.process_time() - began < PATIENCE_S
 
 
 def test_damaged_databases(tmp_path: Path) -> None:
@@ -154,7 +155,10 @@ def test_damaged_databases(tmp_path: Path) -> None:
         data = bytearray(content)
         for _ in range(dice.randrange(1, 40)):
             data[dice.randrange(16, len(data))] = dice.randrange(256)
-        load_with(test_nsight.NsightLoader(), tmp_path / str(number), {"rank_1.sqlite": bytes(data)}, sniffed=False)
+        made = load_with(
+            test_nsight.NsightLoader(), tmp_path / str(number), {"rank_1.sqlite": bytes(data)}, sniffed=False
+        )
+        assert all(count > 0 for report in made.reports for count in report.dropped.values())
 
 
 HOSTILE = {
@@ -187,11 +191,11 @@ FORCED = ("kineto", "ras_json", "inspector", "comma", "example_profiler", "npkit
 def test_hostile_shapes(tmp_path: Path, kind: str) -> None:
     (file,) = evidence(tmp_path, {"evidence.log": HOSTILE[kind]})
     for loader in LOADERS:
-        began = time.perf_counter()
+        began = time.process_time()
         loader.sniff(file)
         if loader.sniff(file) or loader.name in FORCED:
             loader.load([file], Recorder())
-        assert time.perf_counter() - began < PATIENCE_S, loader.name
+        assert time.process_time() - began < PATIENCE_S, loader.name
 
 
 def test_a_line_of_100_mb(tmp_path: Path) -> None:

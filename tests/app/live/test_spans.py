@@ -119,8 +119,10 @@ def test_operations_of_one_incident_are_bounded(state: LiveState, monkeypatch: p
 def test_receiver_that_is_away_is_no_matter_of_the_watch(state: LiveState, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spans, "TIMEOUT_S", 0.2)
     out = Spans("http://127.0.0.1:9", state, url="http://dash")
-    out.told("opened", state.open_incident("job", finding(), why=""), "run")
+    incident = state.open_incident("job", finding(), why="")
+    out.told("opened", incident, "run")
     out.stop()
+    assert [one.incident for one in state.incidents()] == [incident.incident]
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:4318", "file:///etc/passwd", "grpc://x"])
