@@ -29,8 +29,7 @@ from tests.loaders.text.recorder import Recorder, evidence
 DATA = Path(__file__).parents[1] / "data"
 ROUNDS = 12
 MOST = 200_000
-# A damaged file of at most 200 kB that keeps a loader busy longer than this has found a way to stop us.
-# Of the processor: a file of a few kilobytes that takes so long is a hang.
+# A damaged file of at most 200 kB that keeps the processor busy longer than this, s, has found a way to stop us.
 PATIENCE_S = 10.0
 _TOKENS = (
     b"\x00",
