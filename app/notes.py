@@ -5,6 +5,7 @@ A note belongs to an incident of a trace over all its generations. It is plain t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -86,6 +87,11 @@ def of_trace(state: State, trace: str, incident: str | None = None) -> list[Note
     """Return the notes of a trace, or of one of its incidents, the oldest first."""
     with state.connection() as connection:
         return [Note(*row) for row in connection.execute(_LIST, (trace, incident, incident))]
+
+
+def signed(found: Iterable[Note]) -> list[tuple[str, float, str]]:
+    """Return notes as a summary takes them: who wrote each, when, and what."""
+    return [(note.author, note.created, note.text) for note in found]
 
 
 def counts(state: State, trace: str) -> dict[str, int]:

@@ -10,7 +10,7 @@
     if (props.value === null || props.value === undefined) {
       return make("span", { className: "cell-unknown", title: "not in the evidence" }, "–");
     }
-    const text = typeof props.value === "number" && !row[`${field}_plain`] ? props.value.toLocaleString("en-US") : String(props.value);
+    const text = props.shown ? String(row[props.shown]) : typeof props.value === "number" && !row[`${field}_plain`] ? props.value.toLocaleString("en-US") : String(props.value);
     const kind = row[`${field}_kind`];
     const shown = kind ? make("span", { className: `tag tag--${kind}` }, text) : text;
     const href = row[`${field}_href`];

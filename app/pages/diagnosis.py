@@ -18,7 +18,7 @@ from mycroft.app.pages.panel import Child, empty, figure, link, panel
 from mycroft.app.pages.timeline_panel import timeline_panel
 from mycroft.app.pages.trace_page import TracePage, open_trace
 from mycroft.app.pages.verdict_band import Context, Finding, RankFacts
-from mycroft.app.reads import flows, operations, ranks, shown, verdicts
+from mycroft.app.reads import blame, flows, operations, ranks, shown, verdicts
 from mycroft.app.reads.ranks import RankRow
 
 
@@ -73,21 +73,32 @@ def _injected_panel(page: TracePage, finding: Finding | None) -> Child:
     return injected_panel.injected_panel(truth, page.verdict, finding)
 
 
-def _flow_panel(page: TracePage, finding: Finding | None) -> Child:
-    """Return the chunk flow of the operation that the finding is about; None where no source shows it."""
+def _stalled(page: TracePage, finding: Finding | None) -> tuple[str, int] | None:
+    """Return group and number, as pages call it, of the operation that the finding is about; None: it names none."""
     stalled = (finding or {}).get("collective") or {}
     comm, seq = stalled.get("comm"), stalled.get("seq")
     if finding is None or comm is None or seq is None:
         return None
     ranks_of = [*finding["root_cause"]["ranks"], *finding["victims"]["ranks"]]
-    seq = flows.number_in_addresses(page.reader, comm, seq, str(stalled.get("op") or ""), ranks_of) or seq
-    return flow_panel(page.reader, comm, seq, links=page.links)
+    return comm, flows.number_in_addresses(page.reader, comm, seq, str(stalled.get("op") or ""), ranks_of) or seq
+
+
+def _progress(page: TracePage, finding: Finding | None, stalled: tuple[str, int] | None) -> ranks_grid.Progress | None:
+    """Return how far each rank came and how long it waits, for what the finding is about; None without a finding."""
+    if finding is None:
+        return None
+    cause = finding["root_cause"].get("flow")
+    sent = blame.sent_by_rank(page.reader, *stalled, cause) if stalled else {}
+    if finding["status"] != "slow":
+        return ranks_grid.Progress(sent, blame.open_waits(page.reader))
+    comm = (finding.get("collective") or {}).get("comm")
+    return ranks_grid.Progress(sent, blame.usual_waits(page.reader, comm) if comm else {}, usual=True)
 
 
 def _shown(page: TracePage, finding: Finding) -> dict[str, dict[str, Any]]:
     """Return what the pictures move to for each claim that they can show."""
     claims = finding["evidence"][: shown.CLAIMS_MAX]
-    return {claim["id"]: shown.shown(page.reader, claim.get("key")) for claim in claims}
+    return {claim["id"]: shown.shown(page.reader, claim.get("key"), claim.get("table")) for claim in claims}
 
 
 def _since_ns(finding: Finding) -> int | None:
@@ -124,7 +135,8 @@ def layout(ctx: PageContext, trace: str, incident: str) -> Component:
         )
         return page.frame("diagnosis", missing, crumbs=[("Diagnosis", None)], tab="diagnosis")
     rows = ranks.all_ranks(page.reader)
-    flow = _flow_panel(page, finding)
+    stalled = _stalled(page, finding)
+    flow = flow_panel(page.reader, *stalled, links=page.links) if stalled else None
     timeline = timeline_panel(page.reader, page.links, around_ns=_since_ns(finding)) if finding else None
     content = diagnosis_view.view(
         page.verdict,
@@ -134,7 +146,15 @@ def layout(ctx: PageContext, trace: str, incident: str) -> Component:
         flow=flow,
         timeline=timeline,
         shown=_shown(page, finding) if finding and (flow or timeline) else None,
-        ranks_grid=ranks_grid.ranks_panel(rows, finding, page.links, title="Ranks by blame" if finding else "Ranks"),
+        ranks_grid=ranks_grid.ranks_panel(
+            rows,
+            finding,
+            page.links,
+            title="Ranks by blame" if finding else "Ranks",
+            progress=_progress(page, finding, stalled),
+            selects=flow is not None or timeline is not None,
+            selected=chosen if isinstance(chosen := ctx.address.view.get("r"), int) else None,
+        ),
         injected=_injected_panel(page, finding),
     )
     name = "Diagnosis" if finding is None else f"Incident {finding['id']}"

@@ -26,8 +26,11 @@ def row_link(links: TraceLinks, key: Mapping[str, Any]) -> tuple[str, str] | Non
     return None
 
 
-def place_of(evidence: Mapping[str, Any], context: Context) -> list[Child]:
-    """Return where a claim can be opened: the line of a file, or the page of its rows."""
+def place_of(evidence: Mapping[str, Any], context: Context, keys: Mapping[str, Any] | None = None) -> list[Child]:
+    """Return where a claim can be opened: the line of a file, or the page of its rows.
+
+    `keys` are those of the view of its rows; where they name an operation, that is the page.
+    """
     places: list[Child] = []
     name, line = evidence.get("file"), evidence.get("line")
     if name:
@@ -47,6 +50,8 @@ def place_of(evidence: Mapping[str, Any], context: Context) -> list[Child]:
                 )
             )
     key = evidence.get("key")
+    if key and keys and "op" in keys:
+        key = {"comm": keys["c"], "op_seq": keys["op"]}
     if key and (found := row_link(context.links, key)) is not None:
         places.append(link(f"show {found[0]}", found[1]))
     return places
@@ -76,7 +81,7 @@ def evidence_panel(
                     html.Div(
                         [
                             html.Span(words.source(claim.get("source"))),
-                            *place_of(claim, context),
+                            *place_of(claim, context, (shown or {}).get(claim["id"])),
                             show_button(number, (shown or {}).get(claim["id"], {})),
                         ],
                         className="evidence__from",

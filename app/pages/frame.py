@@ -21,6 +21,8 @@ TABS: Final = (
     ("sql", "SQL"),
     ("compare", "Compare"),
 )
+COPY_SUMMARY: Final = "copy-summary"
+"""The button whose `data-copy` is the summary: it changes with the notes."""
 
 
 def _brand() -> html.A:
@@ -96,6 +98,7 @@ def actions(
                 0,
                 html.Button(
                     "Copy summary for a channel",
+                    id=COPY_SUMMARY,
                     type="button",
                     className="menu__item menu__item--button",
                     **attributes(data_copy=copied),

@@ -37,7 +37,10 @@ THEME: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Col:
-    """One column; `width` in px, None shares what is left. `numeric` sets right-aligned and sorts as numbers."""
+    """One column; `width` in px, None shares what is left. `numeric` sets right-aligned and sorts as numbers.
+
+    `shown` names the field with the text that stands for the number that it sorts by.
+    """
 
     field: str
     title: str
@@ -46,6 +49,7 @@ class Col:
     mono: bool = False
     help: str | None = None
     flex: int = 1
+    shown: str | None = None
 
 
 def _definition(col: Col) -> dict[str, Any]:
@@ -54,8 +58,10 @@ def _definition(col: Col) -> dict[str, Any]:
         "headerName": col.title,
         "cellRenderer": "MycroftCell",
         "filter": "agNumberColumnFilter" if col.numeric else "agTextColumnFilter",
-        "tooltipField": col.field,
+        "tooltipField": col.shown or col.field,
     }
+    if col.shown:
+        made |= {"cellRendererParams": {"shown": col.shown}}
     if col.help:
         made["headerTooltip"] = col.help
     if col.width is None:
@@ -78,6 +84,8 @@ def grid(
     rows_shown: int = ROWS_SHOWN,
     row_class: Mapping[str, str] | None = None,
     csv_name: str | None = None,
+    selects: str | None = None,
+    selected: int | None = None,
 ) -> html.Div:
     """Return a table of `rows`.
 
@@ -89,6 +97,8 @@ def grid(
         rows_shown: how many rows fit without scrolling.
         row_class: CSS class and the expression in `params.data` that gives it to a row.
         csv_name: file name of an export; None: the table has no export.
+        selects: key of the view that choosing a row sets, to the number in its first column; None: rows are not chosen.
+        selected: number in the field `rank` of the row that is chosen at first.
     """
     height = HEADER_HEIGHT + 2 + ROW_HEIGHT * min(max(len(rows), 1), rows_shown) + (8 if len(rows) > rows_shown else 2)
     options: dict[str, Any] = {
@@ -101,9 +111,13 @@ def grid(
         # Else a table below the fold hides its cells until it is scrolled to: empty for a screen reader.
         "suppressContentVisibilityAuto": True,
     }
+    extra: dict[str, Any] = {"csvExportParams": {"fileName": csv_name}} if csv_name else {}
+    if selects:
+        options["rowSelection"] = {"mode": "singleRow", "checkboxes": False, "enableClickSelection": True}
+        if selected is not None:
+            extra["selectedRows"] = {"function": f"params.data.rank === {selected:d}"}
     if row_class:
         options["rowClassRules"] = dict(row_class)
-    extra: dict[str, Any] = {"csvExportParams": {"fileName": csv_name}} if csv_name else {}
     return html.Div(
         dag.AgGrid(
             id=id,
@@ -122,5 +136,5 @@ def grid(
         ),
         className="grid-place",
         role="region",
-        **attributes(aria_label=label),
+        **attributes(aria_label=label, data_selects=selects),
     )

@@ -9,10 +9,12 @@ from dash import ALL, Dash, Input, Output, State, ctx, dcc, html, no_update
 from flask import current_app, request
 
 from mycroft.app import access, notes, similar, urls, words
+from mycroft.app.pages import frame
 from mycroft.app.pages.links import TraceLinks
 from mycroft.app.pages.panel import Child, attributes, html_table, link, panel, problem, tag
 from mycroft.app.pages.trace_page import TracePage
 from mycroft.app.queries import queries_of
+from mycroft.app.reads import verdicts
 
 SHOWN: Final = 8
 """Similar incidents that are listed."""
@@ -167,20 +169,27 @@ def register_callbacks(app: Dash) -> None:
         Output("notes-list", "children"),
         Output("notes-problem", "children"),
         Output("notes-text", "value"),
+        Output(frame.COPY_SUMMARY, "data-copy"),
         Input("notes-add", "n_clicks"),
         Input({"type": "note-delete", "note": ALL}, "n_clicks"),
         State("notes-text", "value"),
         State("notes-author", "value"),
         State("url", "pathname"),
+        State("url", "search"),
         prevent_initial_call=True,
     )
     def change(  # pyright: ignore[reportUnusedFunction]
-        add: int | None, delete: list[int | None], text: str | None, author: str | None, pathname: str
-    ) -> tuple[Any, Any, Any]:
-        address = urls.parse(pathname)
+        add: int | None,
+        delete: list[int | None],
+        text: str | None,
+        author: str | None,
+        pathname: str,
+        search: str | None,
+    ) -> tuple[Any, Any, Any, Any]:
+        address = urls.parse(pathname + (search or ""))
         trace, incident = address.trace, address.params.get("incident")
         if trace is None or incident is None or not (add or any(delete)):
-            return no_update, no_update, no_update
+            return no_update, no_update, no_update, no_update
         grant = access.check(request, trace, write=True)
         queries_of(app).entry(trace)
         try:
@@ -192,5 +201,7 @@ def register_callbacks(app: Dash) -> None:
                 notes.add(_state(), trace=trace, incident=str(incident), author=who, text=str(text or ""))
                 kept = ""
         except notes.NoteError as error:
-            return no_update, problem(f"{error}."), no_update
-        return note_list(trace, str(incident), can_write=True), None, kept
+            return no_update, problem(f"{error}."), no_update, no_update
+        reader = queries_of(app).trace(trace, address.generation)
+        summary = TracePage.of_reader(reader, verdicts.verdict_of(reader), address.generation).summary()
+        return note_list(trace, str(incident), can_write=True), None, kept, summary

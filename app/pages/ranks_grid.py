@@ -3,27 +3,69 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from mycroft.app import words
 from mycroft.app.pages.grid import Col, grid
 from mycroft.app.pages.links import TraceLinks
 from mycroft.app.pages.panel import Child, panel
+from mycroft.app.reads.blame import Sent
 from mycroft.app.reads.ranks import RankRow
 
 ROWS_MAX: Final = 5000
 
 COLUMNS: Final = (
     Col("rank", "Rank", 84, numeric=True),
-    Col("role", "Role", 196, help="From the verdict: root cause, suspect, or whom it waits for"),
+    Col("role", "Role", 156, help="From the verdict: root cause, suspect, or whom it waits for"),
     Col("host", "Host", 130),
     Col("last", "Last operation", flex=2, help="The newest operation that this rank issued"),
-    Col("open", "Open", 84, numeric=True, help="Operations that it issued and did not finish"),
-    Col("dump", "Dump", 110, help="Flight Recorder dump or ring of this rank"),
-    Col("log", "Log lines", 104, numeric=True, help="Lines of logs that are of this rank"),
-    Col("stack", "Stack", 84, help="Whether a stack of it was taken"),
+    Col("open", "Open", 80, numeric=True, help="Operations that it issued and did not finish"),
+    Col("dump", "Dump", 104, help="Flight Recorder dump or ring of this rank"),
+    Col("log", "Log lines", 100, numeric=True, help="Lines of logs that are of this rank"),
+    Col("stack", "Stack", 76, help="Whether a stack of it was taken"),
 )
+SENT_COLUMNS: Final = (
+    Col("sent_ready", "G", 52, numeric=True, help="Chunks filled by the GPU, on that send which is furthest behind"),
+    Col("sent_moved", "T", 52, numeric=True, help="Chunks of it handed to the network"),
+    Col("sent_done", "D", 52, numeric=True, help="Chunks of it acknowledged"),
+    Col("sent_total", "of", 52, numeric=True, help="Chunks that it has to send there in all"),
+)
+WAITS_OPEN: Final = "From when its oldest open operation began to the last state that the tracer wrote"
+WAITS_USUALLY: Final = "Median time inside the collectives of that group beyond the quickest member"
+_PROGRESS_AT: Final = 4
+"""How many of `COLUMNS` stand before those of the progress."""
 _ORDER: Final = {"cause": 0, "suspect": 1, "nolog": 2, "wait": 3, "neutral": 4}
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far ranks came in what stands, and how long each waits, ns; ranks that are not known are left out.
+
+    `usual` says that the waits are medians of operations that ended, not of those that are open.
+    """
+
+    sent: Mapping[int, Sent] = field(default_factory=dict[int, Sent])
+    waits: Mapping[int, int] = field(default_factory=dict[int, int])
+    usual: bool = False
+
+    def columns(self) -> tuple[Col, ...]:
+        """Return the columns that have something to say."""
+        help_text = WAITS_USUALLY if self.usual else WAITS_OPEN
+        waits = (Col("waits", "Waits", 96, numeric=True, shown="waits_text", help=help_text),) if self.waits else ()
+        return (*(SENT_COLUMNS if self.sent else ()), *waits)
+
+    def cells(self, rank: int) -> dict[str, Any]:
+        """Return what stands in those columns for a rank."""
+        sent, waits_ns = self.sent.get(rank), self.waits.get(rank)
+        return {
+            "sent_ready": sent.ready if sent else None,
+            "sent_moved": sent.moved if sent else None,
+            "sent_done": sent.done if sent else None,
+            "sent_total": sent.total if sent else None,
+            "waits": waits_ns,
+            "waits_text": None if waits_ns is None else words.duration(waits_ns),
+        }
 
 
 def roles(finding: Mapping[str, Any] | None) -> dict[int, tuple[str, str]]:
@@ -41,7 +83,12 @@ def roles(finding: Mapping[str, Any] | None) -> dict[int, tuple[str, str]]:
     return found
 
 
-def rows(ranks: Sequence[RankRow], finding: Mapping[str, Any] | None, links: TraceLinks) -> list[dict[str, Any]]:
+def rows(
+    ranks: Sequence[RankRow],
+    finding: Mapping[str, Any] | None,
+    links: TraceLinks,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
     """Return one row per rank, the most blamed first."""
     known = roles(finding)
     made: list[dict[str, Any]] = []
@@ -67,6 +114,7 @@ def rows(ranks: Sequence[RankRow], finding: Mapping[str, Any] | None, links: Tra
                 "log": rank.log_rows or None,
                 "stack": "yes" if rank.stacks else None,
                 "order": _ORDER[kind],
+                **(progress.cells(rank.rank) if progress else {}),
             }
         )
     made.sort(key=lambda row: (row["order"], row["rank"]))
@@ -74,10 +122,20 @@ def rows(ranks: Sequence[RankRow], finding: Mapping[str, Any] | None, links: Tra
 
 
 def ranks_panel(
-    ranks: Sequence[RankRow], finding: Mapping[str, Any] | None, links: TraceLinks, *, title: str = "Ranks by blame"
+    ranks: Sequence[RankRow],
+    finding: Mapping[str, Any] | None,
+    links: TraceLinks,
+    *,
+    title: str = "Ranks by blame",
+    progress: Progress | None = None,
+    selects: bool = False,
+    selected: int | None = None,
 ) -> Child:
-    """Return the table in its panel; what is cut is said."""
-    made = rows(ranks, finding, links)
+    """Return the table in its panel; what is cut is said.
+
+    With `selects` choosing a row selects its rank in the pictures of the page; `selected` is the rank that is so now.
+    """
+    made = rows(ranks, finding, links, progress)
     shown = made[:ROWS_MAX]
     note = words.plural(len(made), "rank")
     if len(shown) < len(made):
@@ -86,14 +144,16 @@ def ranks_panel(
         title,
         grid(
             "ranks-grid",
-            COLUMNS,
+            (*COLUMNS[:_PROGRESS_AT], *(progress.columns() if progress else ()), *COLUMNS[_PROGRESS_AT:]),
             shown,
             label=title,
             row_class={
                 "row--cause": "params.data.role_kind == 'cause'",
                 "row--suspect": "params.data.role_kind == 'suspect'",
-                "row--nolog": "params.data.role_kind == 'nolog'",
+                "row--nolog": "params.data.dump_kind == 'nolog'",
             },
+            selects="r" if selects else None,
+            selected=selected,
         ),
         note=note,
         class_name="panel--flush",

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dash import html
+from flask import current_app
 
-from mycroft.app import markdown_summary, words
+from mycroft.app import markdown_summary, notes, words
 from mycroft.app.pages import frame, links, share_dialog
 from mycroft.app.pages.diagnosis_view import first_incident
 from mycroft.app.pages.links import TraceLinks
@@ -79,9 +80,7 @@ class TracePage:
             top=frame.actions(
                 can_share=can_write,
                 exports=exports,
-                copied=None
-                if self.verdict is None
-                else markdown_summary.to_markdown(self.verdict, title=self.reader.title),
+                copied=self.summary(),
                 is_shared=not can_write,
             ),
             dialogs=[share_dialog.dialog(trace)] if can_write else [],
@@ -89,6 +88,14 @@ class TracePage:
             generation=self.reader.generation,
             left_out=() if links_reads.any_links(self.reader) else ("links",),
         )
+
+    def summary(self) -> str | None:
+        """Return the verdict and the notes on it as text for a channel; None where there is no verdict."""
+        if self.verdict is None:
+            return None
+        _, state = current_app.extensions["mycroft"]
+        written = notes.signed(notes.of_trace(state, self.reader.trace))
+        return markdown_summary.to_markdown(self.verdict, title=self.reader.title, notes=written)
 
     def _banner(self) -> Child:
         """Return what the reader must know of the address: parts that were ignored, a newer generation."""

@@ -23,10 +23,33 @@ JOIN communicators c USING (comm_id)
 WHERE (c.key = ? OR c.comm_id = ?) AND o.op_seq = ?
 GROUP BY c.key
 """
+# A flow of a pair is numbered by the pair, an operation by its rank; of several states with the number the last counts.
+_OWN_NUMBER: Final = """
+SELECT o.op_seq::BIGINT AS op_seq
+FROM coll_ops o
+JOIN communicators c USING (comm_id)
+WHERE (c.key = $1 OR c.comm_id = $2) AND o.is_p2p AND o.pair_seq = $3 AND o.rank = $4 AND o.peer = $5
+    AND CAST(o.op_kind AS VARCHAR) = $6
+    AND coalesce((
+        SELECT arg_max(CAST(s.op_kind AS VARCHAR), s.ts) IN ('send', 'recv')
+        FROM flow_state s
+        WHERE s.comm_id = o.comm_id AND s.op_seq = $3 AND s.rank = $4 AND s.peer = $5 AND CAST(s.dir AS VARCHAR) = $6
+    ), (
+        SELECT bool_or(CAST(f.op_kind AS VARCHAR) IN ('send', 'recv'))
+        FROM flow_ops f
+        WHERE f.comm_id = o.comm_id AND f.op_seq = $3 AND f.rank = $4 AND f.peer = $5 AND CAST(f.dir AS VARCHAR) = $6
+    ), NOT EXISTS (
+        FROM coll_ops k
+        WHERE k.comm_id = o.comm_id AND k.op_seq = $3 AND k.rank = $4 AND NOT coalesce(k.is_p2p, FALSE)
+    ))
+ORDER BY o.op_seq
+LIMIT 1
+"""
+FLOW_TABLES: Final = ("flow_state", "flow_ops")
 
 
-def shown(reader: TraceReader, key: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return the keys of the view that show the rows of a claim; empty where no picture can.
+def shown(reader: TraceReader, key: Mapping[str, Any] | None, table: str | None = None) -> dict[str, Any]:
+    """Return the keys of the view that show the rows of a claim, which are of `table`; empty where no picture can.
 
     `t` is a window in µs after the start of the timeline, and is left out where no operation with a time is named.
     """
@@ -39,8 +62,19 @@ def shown(reader: TraceReader, key: Mapping[str, Any] | None) -> dict[str, Any]:
         found["ch"] = int(channel)
     seq = key.get("op_seq", key.get("seq"))
     if seq is not None:
-        found |= _operation(reader, key.get("comm"), key.get("comm_id"), int(seq))
+        number = _own_number(reader, key, int(seq)) if table in FLOW_TABLES else int(seq)
+        found |= _operation(reader, key.get("comm"), key.get("comm_id"), number)
     return found
+
+
+def _own_number(reader: TraceReader, key: Mapping[str, Any], seq: int) -> int:
+    """Return the number that the rank of a flow gave its send or receive; that of a collective is the flow's."""
+    comm, comm_id = key.get("comm"), key.get("comm_id")
+    ends = (key.get("rank"), key.get("peer"), key.get("dir"))
+    if None in ends:
+        return seq
+    found = reader.frame(_OWN_NUMBER, [None if comm is None else str(comm), comm_id, seq, *ends])
+    return found.item(0, 0) if found.height else seq
 
 
 def _operation(reader: TraceReader, comm: object, comm_id: object, seq: int) -> dict[str, Any]:

@@ -44,8 +44,9 @@ export function flush() {
   pending = {};
 }
 
-/** A selection: a step of its own in the history. */
+/** A selection: a step of its own in the history. Whatever else shows the same hears of it by `mycroft:chosen`. */
 export function choose(changes) {
   flush();
   write("pushState", changes);
+  window.dispatchEvent(new CustomEvent("mycroft:chosen", { detail: changes }));
 }

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.app.flow_trace import BROKEN, SILENT, STALL_TICK
-from tests.browser.conftest import ready
+from tests.browser.conftest import ready, settled
 from tests.browser.serving import Site
 
 pytestmark = pytest.mark.browser
@@ -52,6 +52,30 @@ def test_choosing_a_rank_moves_the_lens_and_back_returns(site: Site, page: Page)
     expect(page.locator(".flow__said")).to_contain_text(f"Rank {BROKEN[1]}")
 
 
+def test_a_row_of_the_ranks_by_blame_and_the_pictures_show_the_same_rank(site: Site, page: Page) -> None:
+    page.goto(f"{site.url}/t/flow-ring/d/f1")
+    ready(page, "diagnosis")
+    settled(page)
+    table = page.get_by_role("region", name="Ranks by blame")
+    row = table.locator(".ag-row")
+    numbers = {"sent_ready": "10", "sent_moved": "10", "sent_done": "8", "sent_total": "16", "waits": "5.9 s"}
+    for column, text in numbers.items():
+        expect(row.first.locator(f"[col-id={column}]")).to_have_text(text)
+
+    row.nth(7).locator("[col-id=role]").click()
+    page.wait_for_url(re.compile(r"[?&]r=7"))
+    expect(page.locator(".flow__said")).to_contain_text("Rank 7")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Space")
+    page.wait_for_url(re.compile(r"[?&]r=8"))
+    expect(page.locator(".flow__said")).to_contain_text("Rank 8")
+    # And the other way: a rank chosen in the picture, and the one before by Back.
+    page.get_by_role("button", name=re.compile(r"^rank 10 ")).press("Enter")
+    expect(table.locator(".ag-row-selected [col-id=rank]")).to_have_text("10")
+    page.go_back()
+    expect(table.locator(".ag-row-selected [col-id=rank]")).to_have_text("8")
+
+
 def test_a_rank_without_a_log_is_hatched_and_never_zero(site: Site, page: Page) -> None:
     opened(page, site, "ring", f"?r={SILENT}&ch=0")
     expect(page.locator(".flow-box--nolog")).to_have_count(1)
@@ -61,12 +85,15 @@ def test_a_rank_without_a_log_is_hatched_and_never_zero(site: Site, page: Page) 
 
 
 def test_of_two_trees_the_broken_one_is_open(site: Site, page: Page) -> None:
-    opened(page, site, "tree", "?ch=1&r=9")
+    opened(page, site, "tree", f"?ch=1&r={BROKEN[1]}")
     trees = page.locator("details[data-tree]")
     expect(trees).to_have_count(2)
     expect(trees.nth(1)).to_have_attribute("open", "")
     assert trees.nth(0).get_attribute("open") is None
     expect(trees.nth(1).get_by_text("root", exact=True)).to_be_visible()
+    # Of each edge both ends are told: what the chosen rank has of those to its two children stands beside theirs.
+    expect(trees.nth(1).get_by_text(f"at rank {BROKEN[1]}", exact=True)).to_have_count(2)
+    expect(trees.nth(1).get_by_text("D: acknowledged, 8 of 16")).to_have_count(1)
 
 
 def test_all_pairs_are_a_matrix_and_the_table_has_their_numbers(site: Site, page: Page) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +34,9 @@ def test_a_note_is_written_read_through_a_share_and_deleted(
     expect(note).to_contain_text("<b>at</b> 04:40")
     expect(note).to_contain_text("Ada")
     expect(page.locator("#notes-text")).to_have_value("")
+    # What goes into a channel has it from then on.
+    summary = page.locator("#copy-summary")
+    expect(summary).to_have_attribute("data-copy", re.compile(r"\*\*Notes\*\*\n\n- Ada, .* UTC: NIC swapped"))
     page.evaluate(AXE)
     assert violations(page, ALL_RULES) == []
 
@@ -45,12 +49,14 @@ def test_a_note_is_written_read_through_a_share_and_deleted(
     visitor.goto(site.url + made["path"])
     ready(visitor, "diagnosis")
     expect(visitor.locator(".notes li")).to_contain_text("NIC swapped")
+    expect(visitor.locator("#copy-summary")).to_have_attribute("data-copy", re.compile("NIC swapped"))
     expect(visitor.get_by_role("button", name="Add note")).to_have_count(0)
     expect(visitor.get_by_role("button", name="Delete the note")).to_have_count(0)
     expect(visitor.get_by_role("heading", name="Seen before")).to_have_count(0)
 
     page.get_by_role("button", name="Delete the note of Ada").click()
     expect(page.locator("#notes-list")).to_contain_text("No notes yet.")
+    expect(summary).not_to_have_attribute("data-copy", re.compile("NIC swapped"))
 
 
 @pytest.fixture

@@ -54,6 +54,7 @@ class FlowView {
     this.listeners = [
       [window, "popstate", () => { this.read(); this.draw(); }],
       [window, "mycroft:view", () => { this.read(); this.draw(); }],
+      [window, "mycroft:chosen", ({ detail }) => this.follow(detail.r)],
       [window, "mycroft:theme", () => this.draw()],
     ];
     for (const [target, name, what] of this.listeners) target.addEventListener(name, what);
@@ -101,6 +102,13 @@ class FlowView {
     this.draw();
     announce(`Lens on rank ${rank}, channel ${this.channel}`);
     this.lens.querySelector(`[aria-label^="rank ${rank} "]`)?.focus({ preventScroll: true });
+  }
+
+  /** Another part of the page chose a rank; null: none any more. */
+  follow(rank) {
+    if (rank === undefined || rank === this.rank || (rank !== null && !this.flow.ranks[rank])) return;
+    this.read();
+    this.draw();
   }
 
   chooseEdge(edge) {

@@ -68,7 +68,14 @@ export function ringLens(view, width) {
   return { svg: picture(width, y + BOX_HEIGHT + BARS_HEIGHT + 6, label, ...parts), positions: [at - (at - from), count], from: ((from % size) + size) % size, count, size };
 }
 
-/** The way from the chosen rank up to the root, and its children; what goes up and what comes down on each line. */
+// Between the boxes of a tree: the arrows' bends, and the bars of the upper end of the edge.
+const TREE_GAP = 112;
+const TREE_SLOT_LEAST = 196;
+
+/**
+ * The way from the chosen rank up to the root, and its children; what goes up and what comes down on each line. Of each
+ * edge both ends are told: the lower one under its box, the upper one between the boxes.
+ */
 export function treeLens(view, width, channel) {
   const { index, flow, tick } = view;
   const { root, parents } = flow.trees[channel];
@@ -77,12 +84,12 @@ export function treeLens(view, width, channel) {
   const path = [rank];
   while (parents[path[0]] !== undefined && path.length < 64) path.unshift(parents[path[0]]);
   const kids = children.get(rank) ?? [];
-  const most = Math.max(2, Math.floor((width - LEFT - 20) / 172) - (kids.length ? 1 : 0));
+  const most = Math.max(2, Math.floor((width - LEFT - 20) / TREE_SLOT_LEAST) - (kids.length ? 1 : 0));
   // The root, a fold, and the last of the way where it is too long to be drawn.
   const shown = path.length <= most ? path : [path[0], null, ...path.slice(path.length - (most - 2))];
   const columns = shown.length + (kids.length ? 1 : 0);
-  const slot = Math.min((width - LEFT) / columns, 220);
-  const boxWidth = Math.min(slot - 64, 112);
+  const slot = Math.min((width - LEFT) / columns, 232);
+  const boxWidth = Math.min(slot - TREE_GAP, 112);
   const block = BOX_HEIGHT + BARS_HEIGHT + 12;
   const rows = Math.max(1, kids.length);
   const y = 4 + ((rows - 1) * block) / 2;
@@ -105,7 +112,13 @@ export function treeLens(view, width, channel) {
     const [up, down] = both(child, parent);
     const a = { x: x(fromColumn) + boxWidth + 4, y: fromTop + BOX_HEIGHT / 2 };
     const b = { x: x(toColumn) - 4, y: toTop + BOX_HEIGHT / 2 };
-    parts.push(arrow(view, up, b.x, b.y - 6, a.x, a.y - 6), arrow(view, down, a.x, a.y + 6, b.x, b.y + 6));
+    const bent = a.y !== b.y;
+    parts.push(arrow(view, up, b.x, b.y - 6, a.x, a.y - 6, bent ? a.x + 10 : null), arrow(view, down, a.x, a.y + 6, b.x, b.y + 6, bent ? a.x + 16 : null));
+    const left = a.x + 18;
+    const room = b.x - 8 - left;
+    if (room < BETWEEN_LEAST) return;
+    parts.push(text(left + room / 2 + 8, toTop + BOX_HEIGHT + 9, `at rank ${parent}`, "flow-label", "middle"));
+    parts.push(...barGroups(view, parent, down, up, left, toTop + BOX_HEIGHT, room));
   };
   shown.forEach((name, column) => {
     if (name === null) {
@@ -128,6 +141,7 @@ export function treeLens(view, width, channel) {
 }
 
 const BARS_TOP_TEXT = 22;
+const BETWEEN_LEAST = 56;
 
 function countBeneath(children, rank) {
   let count = 0;

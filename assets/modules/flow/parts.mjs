@@ -102,19 +102,22 @@ export function isCause(view, edge) {
   return view.flow.causes.some((cause) => cause.edges.some(([channel, src, dst]) => channel === edge.channel && src === edge.src && dst === edge.dst));
 }
 
-/** An edge as an arrow from (x1, y1) to (x2, y2). */
-export function arrow(view, edge, x1, y1, x2, y2) {
+/** An edge as an arrow from (x1, y1) to (x2, y2); with `bend` it goes up or down at that x and level on either side. */
+export function arrow(view, edge, x1, y1, x2, y2, bend = null) {
   const cause = isCause(view, edge);
   const kind = cause && edge.state !== "done" && edge.state !== "moving" ? "cause" : edge.state;
-  const length = Math.hypot(x2 - x1, y2 - y1) || 1;
-  const [ux, uy] = [(x2 - x1) / length, (y2 - y1) / length];
+  const [fromX, fromY] = bend === null ? [x1, y1] : [bend, y2];
+  const length = Math.hypot(x2 - fromX, y2 - fromY) || 1;
+  const [ux, uy] = [(x2 - fromX) / length, (y2 - fromY) / length];
   const [hx, hy] = [x2 - ux * 8, y2 - uy * 8];
-  const [mx, my] = [(x1 + x2) / 2 - ux * 3, (y1 + y2) / 2 - uy * 3];
+  // The cross stands on the longer level part, where no other edge runs.
+  const [mx, my] = bend === null ? [(x1 + x2) / 2 - ux * 3, (y1 + y2) / 2 - uy * 3] : Math.abs(x2 - bend) > Math.abs(x1 - bend) ? [(bend + x2) / 2, y2] : [(x1 + bend) / 2, y1];
+  const way = bend === null ? "" : `M${x1} ${y1} H${bend} V${y2} H${hx}`;
   const stopped = kind === "cause" || kind === "stopped";
   return s(
     "g",
     {},
-    s("line", { x1, y1, x2: hx, y2: hy, class: `flow-edge flow-edge--${kind}` }),
+    bend === null ? s("line", { x1, y1, x2: hx, y2: hy, class: `flow-edge flow-edge--${kind}` }) : s("path", { d: way, fill: "none", class: `flow-edge flow-edge--${kind}` }),
     s("path", { d: `M${x2} ${y2} L${hx - uy * 4.5} ${hy + ux * 4.5} L${hx + uy * 4.5} ${hy - ux * 4.5} Z`, class: `flow-arrow flow-arrow--${kind}` }),
     stopped ? s("path", { d: `M${mx - 5} ${my - 5} l10 10 m0 -10 l-10 10`, class: `flow-cross flow-cross--${kind}` }) : null,
     s("title", {}, `rank ${edge.src} → rank ${edge.dst}: ${WORDS[edge.state]}. ${said(edge, view.flow.standing_ms)}`),

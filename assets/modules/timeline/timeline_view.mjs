@@ -36,6 +36,7 @@ class TimelineView {
     const { signal } = this.abort;
     window.addEventListener("popstate", () => { this.read(); this.later(); }, { signal });
     window.addEventListener("mycroft:view", () => { this.read(); this.later(); }, { signal });
+    window.addEventListener("mycroft:chosen", ({ detail }) => this.heed(detail.r), { signal });
     window.addEventListener("mycroft:theme", () => { this.look = null; this.later(); }, { signal });
     this.resize = new ResizeObserver(() => this.later());
     this.resize.observe(place);
@@ -115,6 +116,13 @@ class TimelineView {
     this.orderSelect.value = this.order;
     const outside = first[0] > info.span_us || y0 >= this.rows;
     this.said.textContent = outside ? "The address asks for a window outside of the trace; shown is the nearest." : "Point at the picture for what is there; click to select a rank and its operation.";
+  }
+
+  /** Another part of the page chose a rank: its row is marked, and the window stays; null: none any more. */
+  heed(rank) {
+    if (rank === undefined || rank === this.rank) return;
+    this.rank = rank;
+    this.later();
   }
 
   setOrder() {
