@@ -28,6 +28,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="folder of trace files, may be repeated (default: $MYCROFT_DIR, else /dev/shm/mycroft-<uid>)",
     )
     parser.add_argument("--token-file", metavar="FILE", help="file with the token that the collector expects")
+    parser.add_argument(
+        "--kafka-settings", metavar="FILE", help="TLS and SASL of kafka:// brokers: lines name=value, as librdkafka has"
+    )
     parser.add_argument("--job", metavar="NAME", default="", help="name of the job (default: as its launcher calls it)")
     parser.add_argument("--host-name", metavar="NAME", help="name of this host (default: as the system has it)")
     parser.add_argument(
@@ -50,6 +53,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Follow until SIGTERM or Ctrl-C."""
     from mycroft.app.config import read_token
     from mycroft.tracer.agent import Agent, AgentSettings
+    from mycroft.tracer.agent.kafka import SCHEME
+    from mycroft.tracer.agent.kafka_settings import read_settings
 
     # The token of the dashboard is another one: an agent must not be able to read what all jobs do.
     token = read_token(arguments.token_file, environ={}) if arguments.token_file else None
@@ -62,6 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
         collector=arguments.collector,
         job=arguments.job,
         token=token,
+        kafka=read_settings(arguments.kafka_settings) if arguments.collector.startswith(f"{SCHEME}://") else {},
         interval_s=arguments.interval,
         spool_bytes=arguments.spool_mb * MIB,
         devices=not arguments.no_devices,

@@ -1,23 +1,52 @@
-"""`mycroft collect`: takes the batches of agents and keeps them."""
+"""`mycroft collect`: takes the batches of agents and keeps them; as a relay, or from a topic of Kafka's protocol."""
 
 from __future__ import annotations
 
 import argparse
 import logging
+import signal
 import sys
+import threading
 
 from mycroft.app.commands import options
 from mycroft.app.commands.command import Command
+from mycroft.errors import MycroftError
+
+LOG = logging.getLogger("mycroft.collector")
+RETRY_S = 5.0
+
+
+class CollectError(MycroftError):
+    """Options of a collector that do not go together: says which."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     options.add_data(parser)
     options.add_collecting(parser, prefix="")
+    topic = parser.add_argument_group("from a topic, instead of from agents")
+    topic.add_argument(
+        "--from", dest="topic", metavar="URL", help="consume kafka://broker:9092/topic into --store; needs no port"
+    )
+    topic.add_argument("--store", metavar="URL", help="the fleet's store: a folder or s3://bucket/prefix")
+    topic.add_argument("--group", metavar="NAME", default="mycroft", help="of consumers that share it (%(default)s)")
+    topic.add_argument(
+        "--kafka-settings", metavar="FILE", help="TLS and SASL of the brokers: lines name=value, as librdkafka has"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Collect until SIGTERM or Ctrl-C."""
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING, stream=sys.stderr)
+    if arguments.topic is not None:
+        return _consume(arguments)
+    for name in ("store", "kafka_settings"):
+        if getattr(arguments, name) is not None:
+            raise CollectError(f"--{name.replace('_', '-')} goes with --from kafka://broker:9092/topic")
+    return _listen(arguments)
+
+
+def _listen(arguments: argparse.Namespace) -> int:
     from mycroft.app.live.serving import serve_collector
     from mycroft.app.processes import listen
 
@@ -25,10 +54,42 @@ def run(arguments: argparse.Namespace) -> int:
     config.tokens()
     listener = listen(config.host, config.port)
     listener.set_inheritable(True)
-    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING, stream=sys.stderr)
     host, port = listener.getsockname()[:2]
     print(f"collecting at http://{host}:{port}", flush=True)
     serve_collector(config, listen_fd=listener.fileno())
+    return 0
+
+
+def _consume(arguments: argparse.Namespace) -> int:
+    """Bring a topic into a store until SIGTERM; what the store or the brokers do not take now is tried again."""
+    from mycroft.loaders.fleet import FleetStore, open_place
+    from mycroft.loaders.fleet.stream import StreamCollector, StreamError
+    from mycroft.tracer.agent.kafka_settings import read_settings
+
+    if not arguments.store:
+        raise CollectError("--from needs --store URL: the folder or s3://bucket/prefix that the rows go to")
+    settings = read_settings(arguments.kafka_settings)
+    store = FleetStore(open_place(arguments.store))
+    collector = StreamCollector(arguments.topic, store, group=arguments.group, settings=settings)
+    stopping = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopping.set())
+    LOG.setLevel(logging.INFO)
+    print(f"consuming {arguments.topic} into {arguments.store} as {arguments.group}", flush=True)
+    try:
+        while not stopping.is_set():
+            try:
+                done = collector.round(most_s=arguments.segment_seconds, stop=stopping.is_set)
+            except StreamError:
+                raise
+            except MycroftError as error:
+                LOG.warning("the store does not take what came; it is read again: %s", error)
+                stopping.wait(RETRY_S)
+                continue
+            if done.messages or done.overtaken:
+                LOG.info("%d messages, %d segments, %d left to others", done.messages, done.segments, done.overtaken)
+    finally:
+        collector.close()
     return 0
 
 

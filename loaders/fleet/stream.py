@@ -12,7 +12,7 @@ import contextlib
 import logging
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -22,7 +22,7 @@ import msgspec
 from mycroft.errors import MycroftError
 from mycroft.loaders.collector.segments import drain, write_segment
 from mycroft.loaders.fleet.manifest import FleetManifest, FleetSegment, FleetStore
-from mycroft.tracer.agent.kafka import client, topic_of
+from mycroft.tracer.agent.kafka import client, opened, topic_of
 
 LOG: Final = logging.getLogger("mycroft.collector")
 _POLL_S: Final = 0.5
@@ -64,21 +64,31 @@ class StreamCollector:
         """
         brokers, self._topic = topic_of(url)
         self._store = store
+        self._said = ""
         kafka = client()
         self._kafka: Any = kafka
-        self._consumer: Any = kafka.Consumer(
+        self._consumer: Any = opened(
+            kafka.Consumer,
             {
                 "bootstrap.servers": brokers,
                 "group.id": group,
                 "enable.auto.commit": False,
                 # It would say on standard error every time that a broker cannot be reached.
                 "log_level": 2,
+                "error_cb": self._failed,
                 "auto.offset.reset": "earliest",
                 **(settings or {}),
-            }
+            },
         )
         self._consumer.subscribe([self._topic], on_assign=self._assigned, on_revoke=self._revoked)
         self._taken: dict[int, _Taken] = {}
+
+    def _failed(self, error: Any) -> None:
+        """Say why brokers cannot be reached or refuse us, when that changes: the client tries on by itself."""
+        text = " ".join(error.str().split())[:300]
+        if text != self._said:
+            self._said = text
+            LOG.warning("%s: %s", self._topic, text)
 
     def _assigned(self, consumer: Any, partitions: list[Any]) -> None:
         """Begin where the store's manifest says; a partition that is not in it, at its beginning."""
@@ -95,8 +105,10 @@ class StreamCollector:
     def _name(self, partition: int) -> str:
         return f"{self._topic}/{partition}"
 
-    def round(self, *, most_s: float = 10.0, most_bytes: int = 16 << 20) -> Round:
-        """Take messages for a while, bring them into the store, and commit.
+    def round(
+        self, *, most_s: float = 10.0, most_bytes: int = 16 << 20, stop: Callable[[], bool] = lambda: False
+    ) -> Round:
+        """Take messages for a while, or until `stop` says so, bring them into the store, and commit.
 
         Raises:
             StreamError: the topic cannot be read.
@@ -105,7 +117,7 @@ class StreamCollector:
         self._taken.clear()
         size = 0
         until = time.monotonic() + most_s
-        while size < most_bytes and (left := until - time.monotonic()) > 0:
+        while size < most_bytes and (left := until - time.monotonic()) > 0 and not stop():
             message = self._consumer.poll(min(_POLL_S, left))
             if message is None:
                 continue

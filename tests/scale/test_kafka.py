@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -230,3 +232,31 @@ def test_store_that_cannot_be_written_is_tried_again_with_the_same_messages(
     rounds_until(collector, lambda: bool(stored(store)))
     collector.close()
     assert stored(store) == {("host0", 1): batch.tables["op"].num_rows}
+
+
+def test_command_brings_a_topic_into_a_store_once_and_ends_when_asked(
+    durable: Broker, batch: Batch, tmp_path: Path
+) -> None:
+    durable.create("command", partitions=2)
+    url = f"kafka://{durable.servers}/command"
+    sink = KafkaCollector(url)
+    for number in range(1, 4):
+        assert sink.post("/api/v1/batch", numbered(batch, number)).taken
+    folder = tmp_path / "store"
+    words = ["collect", "--data", str(tmp_path / "data"), "--from", url, "--store", str(folder)]
+    store = FleetStore(open_place(str(folder)))
+    # Twice: what the first has brought, the second must not bring again.
+    for last in (3, 4):
+        process = subprocess.Popen([Path(sys.executable).with_name("mycroft"), *words, "--segment-seconds", "1"])
+        try:
+            deadline = time.monotonic() + DEADLINE_S
+            while len(stored(store)) < last:
+                assert process.poll() is None, "the consumer has ended"
+                assert time.monotonic() < deadline, "the topic was not brought into the store"
+                time.sleep(0.2)
+        finally:
+            process.terminate()
+            assert process.wait(DEADLINE_S) == 0
+        if last == 3:
+            assert sink.post("/api/v1/batch", numbered(batch, 4)).taken
+    assert set(stored(store).values()) == {batch.tables["op"].num_rows}

@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -50,20 +50,23 @@ def default_state() -> Path:
     return Path(base).expanduser() / "mycroft" / "agent"
 
 
-def open_collector(url: str, *, token: str | None = None) -> Sink:
+def open_collector(url: str, *, token: str | None = None, kafka: Mapping[str, str] | None = None) -> Sink:
     """Return where batches go: a collector, or a topic at `kafka://broker:9092/topic`.
 
     Raises:
-        AgentError: if it is neither.
+        AgentError: if it is neither, or the client does not take the settings `kafka`.
     """
     if url.startswith(f"{SCHEME}://"):
-        return KafkaCollector(url)
+        return KafkaCollector(url, settings=kafka)
     return Collector(url, token=token)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentSettings:
-    """What an agent is told. Sizes are bytes, times seconds. `devices`: whether the host's devices are read."""
+    """What an agent is told. Sizes are bytes, times seconds. `devices`: whether the host's devices are read.
+
+    `kafka`: how brokers are reached, in librdkafka's names. It may hold secrets: it is not shown.
+    """
 
     collector: str
     folders: tuple[Path, ...] = field(default_factory=lambda: (default_folder(),))
@@ -75,6 +78,7 @@ class AgentSettings:
     spool_bytes: int = 256 << 20
     history: int = 20_000
     devices: bool = True
+    kafka: Mapping[str, str] = field(default_factory=lambda: dict[str, str](), repr=False)
 
 
 class Agent:
@@ -87,7 +91,7 @@ class Agent:
             AgentError: if the address is none, another agent has the spool, or it cannot be used.
         """
         self.settings = settings
-        self.collector = open_collector(settings.collector, token=settings.token)
+        self.collector = open_collector(settings.collector, token=settings.token, kafka=settings.kafka)
         try:
             settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
             self._lock = _lock(settings.state)

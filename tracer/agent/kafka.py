@@ -48,6 +48,19 @@ def client() -> Any:
         raise KafkaAddressError("the Kafka client is not installed; pip install 'mycroft-trace[kafka]'") from error
 
 
+def opened(kind: Any, settings: Mapping[str, Any]) -> Any:
+    """Return a producer or consumer.
+
+    Raises:
+        KafkaAddressError: the client does not take its settings, such as a certificate that is none.
+    """
+    try:
+        return kind(dict(settings))
+    except (client().KafkaException, ValueError, TypeError) as error:
+        said = " ".join(str(error).split())[:300]
+        raise KafkaAddressError(f"the Kafka client does not take its settings: {said}") from error
+
+
 class KafkaCollector:
     """A topic, as a sender sees a collector; usable from several threads."""
 
@@ -60,7 +73,8 @@ class KafkaCollector:
         brokers, self._topic = topic_of(url)
         self.url = url
         self._failed: Any = client().KafkaException
-        self._producer: Any = client().Producer(
+        self._producer: Any = opened(
+            client().Producer,
             {
                 "bootstrap.servers": brokers,
                 "acks": "all",
@@ -73,7 +87,7 @@ class KafkaCollector:
                 "delivery.timeout.ms": int(_TIMEOUT_S * 1000),
                 "linger.ms": 0,
                 **(settings or {}),
-            }
+            },
         )
 
     def post(self, path: str, body: bytes, headers: Mapping[str, str] | None = None) -> Answer:
