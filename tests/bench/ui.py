@@ -1,4 +1,5 @@
-"""Measures how long a person waits for the answer: `python -m tests.bench.ui [RUNS]`.
+"""Measures how long a person waits for the answer: `python -m tests.bench.ui [RUNS]`, and what a redraw of the lens
+costs: `python -m tests.bench.ui lens [RANKS] [STEPS]`, by default a ring of 1,024 ranks and 50 steps of the slider.
 
 From the address to the headline on the screen, of a trace that is loaded, on a server that is running; each run in a
 fresh context, so with nothing in the browser's cache. Prints medians and the worst of the runs.
@@ -13,6 +14,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from mycroft.app.ingest import Stages, ingest
+from tests.app import flow_trace
+from tests.browser import published
 from tests.browser.serving import ROOT, SIZE, chromium, served
 
 SAMPLE: Final = ROOT / "tests" / "data" / "flight_recorder" / "stuck_dataloader"
@@ -43,8 +46,50 @@ def once(browser: Any, address: str, selector: str, *, cached: bool) -> float:
     return seconds
 
 
+# One step of the slider, until the frame that draws it is over.
+_SLIDE: Final = """async (tick) => {
+  const slider = document.querySelector(".flow__slider");
+  const frame = () => new Promise((resolve) => requestAnimationFrame(() => resolve()));
+  slider.value = String(tick);
+  slider.dispatchEvent(new Event("input"));
+  await frame();
+  await frame();
+}"""
+
+
+def lens(ranks: int, steps: int) -> None:
+    """Measure redraws of strips and lens of a ring in CPU time of the browser's main thread, and print them."""
+    flow_trace.WORLD = ranks  # pyright: ignore[reportAttributeAccessIssue]
+    with tempfile.TemporaryDirectory() as folder:
+        data_dir = Path(folder)
+        published.publish_flows(data_dir, ("ring",))
+        with served(data_dir) as site, chromium() as browser:
+            page = browser.new_context(viewport={"width": SIZE["width"], "height": SIZE["height"]}).new_page()
+            session = page.context.new_cdp_session(page)
+            session.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+            def spent() -> float:
+                found = {m["name"]: m["value"] for m in session.send("Performance.getMetrics")["metrics"]}
+                return float(found["TaskDuration"])
+
+            page.goto(f"{site.url}/t/flow-ring/op/dp-0a/{flow_trace.SEQ}")
+            page.wait_for_selector("[data-flow][data-drawn]", timeout=600_000)
+            costs: list[float] = []
+            for at in range(steps + 5):
+                before = spent()
+                page.evaluate(_SLIDE, at % flow_trace.TICKS)
+                costs.append((spent() - before) * 1000)
+            costs = sorted(costs[5:])
+            high = costs[min(int(len(costs) * 0.95), len(costs) - 1)]
+            print(f"lens and strips, {ranks:,} ranks: {statistics.median(costs):.1f} ms median, {high:.1f} ms p95")
+
+
 def main() -> int:
     """Measure and print the table."""
+    if sys.argv[1:2] == ["lens"]:
+        given = [int(text) for text in sys.argv[2:4]]
+        lens(*given, *(1024, 50)[len(given) :])
+        return 0
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 5
     with tempfile.TemporaryDirectory() as folder:
         data_dir = Path(folder)

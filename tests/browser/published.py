@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from mycroft.app import similar
@@ -21,11 +22,11 @@ def trace_of(variant: str) -> str:
     return variant.replace("_", "-")
 
 
-def publish_flows(data_dir: Path) -> None:
+def publish_flows(data_dir: Path, shapes: Sequence[str] = ("ring", "tree", "pairs")) -> None:
     """Publish a trace with flows of each shape, as `flow-ring`, `flow-tree` and `flow-pairs`."""
     catalogue = Catalogue(data_dir)
     try:
-        for shape in ("ring", "tree", "pairs"):
+        for shape in shapes:
             with tempfile.TemporaryDirectory(dir=data_dir) as folder:
                 file = Path(folder) / "trace.duckdb"
                 write_rows(file, flow_trace.rows(shape))
