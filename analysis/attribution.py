@@ -165,7 +165,9 @@ class _Attribution:
         if w is None or first < 0:
             return []
         stood = w.alarm[first : self.row + 1]
-        return [int(c) for c in np.nonzero(stood[0] & stood[-1])[0]]
+        ends = self.found.service.ends
+        long = ends[self.row] - ends[np.maximum(w.begun[self.row] - 1, 0)] >= self.limits.least_span_ns
+        return [int(c) for c in np.nonzero(stood[0] & stood[-1] & long)[0]]
 
     def _alarmed_since(self, w: Watch, column: int) -> int:
         quiet = np.nonzero(~w.alarm[: self.row + 1, column])[0]

@@ -66,8 +66,9 @@ class FlowLimits:
     # Least time that an effect must cost, as a share of the iteration; of a process, that others on its host delay.
     least_cost: float = 0.02
     least_cost_host: float = 0.03
-    # Iterations between alarm and attribution.
+    # Iterations between alarm and attribution, and how long it must have gone on: other work on a host comes and goes.
     confirm: int = 3
+    least_span_ns: int = 5 * NS_PER_S
     # Ratio to the peers over the whole job that is told as a standing imbalance.
     standing_gpu: float = 1.05
     standing_flow: float = 1.12

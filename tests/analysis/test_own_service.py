@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -230,6 +231,18 @@ def test_devices_of_a_host_of_two_ranks_that_slow_down_together_are_its_traffic(
     found = slowness(of_metrics(metrics, hosts), LIMITS)
 
     assert [(c.component, c.host) for c in culprits(found, ROWS - 1)] == [("host_nic", 1)]
+
+
+def test_work_that_comes_and_goes_within_seconds_is_not_slowness() -> None:
+    metrics = {"FL": flow_metric("FL", [7], 5.0, 0.2)}
+    slow = slowness(of_metrics(metrics, {}), LIMITS)
+    # The same iterations, each of a quarter of a second.
+    ends = slow.service.ends // 4
+    quick = slowness(replace(slow.service, starts=ends - 250_000_000, ends=ends), LIMITS)
+
+    assert culprits(slow, 50) != ()
+    assert culprits(quick, 50) == ()
+    assert [(c.component, c.ranks) for c in culprits(quick, ROWS - 1)] == [("pcie", (7,))]
 
 
 def test_slow_flow_is_told_beside_a_device_whose_slowness_costs_nothing() -> None:
