@@ -20,7 +20,7 @@ OPS_MAX: Final = 5000
 MEMBER_COLUMNS: Final = (
     Col("rank", "Rank", 84, numeric=True),
     Col("comm_rank", "In group", 92, numeric=True),
-    Col("host", "Host", 130),
+    Col("host", "Host"),
     Col("enqueued", "Last enqueued", 132, numeric=True),
     Col("completed", "Last completed", 136, numeric=True),
     Col("last", "Last entry", 106, numeric=True),
@@ -109,7 +109,7 @@ def layout(ctx: PageContext, trace: str, comm: str) -> Component:
                         "Members",
                         f"{size:,}" if group["size"] is not None else [f"{size:,} seen, ", unknown("size unknown")],
                     ),
-                    ("Seen", words.number(group["seen_size"])),
+                    ("Seen", None if group["seen_size"] is None else words.number(group["seen_size"])),
                     ("Name", group["name"]),
                     ("Backend", group["backend"]),
                 ],

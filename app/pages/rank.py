@@ -271,7 +271,7 @@ def layout(ctx: PageContext, trace: str, rank: int) -> Component:
             ],
             className="columns columns--narrow-left",
         ),
-        html.Div([_stack_panel(page, rank), _log_panel(page, rank)], className="columns"),
+        html.Div([_stack_panel(page, rank), _log_panel(page, rank)], className="columns columns--even"),
         timeline_panel(page.reader, page.links, height=200, title="Timeline of all ranks, this one marked", rank=rank),
         _lateness_panel(page, rank),
         panel("Operations, newest first", operations_table, note=note, class_name="panel--flush"),
