@@ -42,6 +42,7 @@ PAGES = (
     ("op", "/t/flow-pairs/op/dp-0a/7"),
     ("links", "/t/flow-ring/links"),
     ("compare", "/compare?a=hang-root-cause&b=slow-rank&ta=0-20s"),
+    ("fleet", "/fleet"),
     ("message", "/t/no-such-trace"),
 )
 
