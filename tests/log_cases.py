@@ -35,9 +35,6 @@ _STACKS: Final = {
     "redrawn+stern": ("redrawn", "stern"),
 }
 
-# Progress bars redrawn *inside* a prefix hide from the loaders that the text behind it is broken at a width.
-NOT_UNDONE: Final = frozenset({("evaluation-on-rank-zero-only", "redrawn+stern")})
-
 
 def folders() -> dict[str, Path]:
     """Return the folder of every case by its name."""

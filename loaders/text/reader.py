@@ -136,18 +136,35 @@ def _is_carrier(text: str) -> bool:
     return text[-1:] in " \t" and len(text) <= _CARRIER_LENGTH and "%" not in text and bool(text.strip())
 
 
+class _Carrier:
+    """Puts what a launcher printed in front of a redrawn line before each piece that was drawn over the others."""
+
+    def __init__(self) -> None:
+        self._number = 0
+        self._text = ""
+        self._seen = 0
+
+    def whole(self, number: int, text: str) -> str | None:
+        """Return a piece of a redrawn line with its prefix; None for the piece that is nothing but the prefix."""
+        if self._number == number:
+            return self._text + text
+        # What is drawn later may end in a blank too, where a paste was broken.
+        first, self._seen = self._seen != number, number
+        if first and _is_carrier(text):
+            self._number, self._text = number, text
+            return None
+        return text
+
+
 def _all_lines(data: bytes) -> list[str]:
     reader = LineReader(_no_plan(), keep_all=True, keep_blocks=False)
     found: list[str] = []
-    carrier = (0, "")
+    carrier = _Carrier()
     for batch in reader.batches(iter((data,))):
         for number, _, flags, text, _, _ in batch.candidates:
-            if flags & REDRAWN and carrier[0] == number:
-                found.append(carrier[1] + text)
-            elif flags & REDRAWN and _is_carrier(text):
-                carrier = (number, text)
-            else:
-                found.append(_LINK.sub(r"\1", text) if "](http" in text else text)
+            whole = carrier.whole(number, text) if flags & REDRAWN else text
+            if whole is not None:
+                found.append(_LINK.sub(r"\1", whole) if "](http" in whole else whole)
     return found
 
 
@@ -203,7 +220,7 @@ class _FileReading:
         self._bulk_lines: set[int] = set()
         self._tail = b""
         self._last_line = 0
-        self._carrier = (0, "")
+        self._carrier = _Carrier()
 
     def run(self) -> None:
         report = self._report
@@ -239,13 +256,10 @@ class _FileReading:
     def _candidate(self, number: int, text: str, wanted: tuple[int, ...], meta: str, *, redrawn: bool = False) -> None:
         if "](http" in text:
             text = _LINK.sub(r"\1", text)
-        if redrawn:
-            if self._carrier[0] == number:
-                text = self._carrier[1] + text
-            elif _is_carrier(text):
-                # Nothing but what a launcher put in front: it belongs to every piece that is drawn over.
-                self._carrier = (number, text)
-                return
+        whole = self._carrier.whole(number, text) if redrawn else text
+        if whole is None:
+            return
+        text = whole
         facts, rest = self._scope.peeler.peel(text, meta)
         line = Line(number, rest, facts, wanted)
         # A progress bar that was redrawn in between does not end a traceback.
@@ -303,12 +317,14 @@ class _FileReading:
             return
         whole = LineReader(_no_plan(), keep_all=True, keep_blocks=False)
         found = [candidate for batch in whole.batches(iter((content,))) for candidate in batch.candidates]
-        # Of a line that was redrawn the last piece is what stood there in the end.
-        pieces = [
-            Piece(number, text, meta)
-            for at, (number, _, flags, text, _, meta) in enumerate(found)
-            if not (flags & REDRAWN and BAR.search(text) and at + 1 < len(found) and found[at + 1][0] == number)
-        ]
+        carrier = _Carrier()
+        pieces: list[Piece] = []
+        for at, (number, _, flags, text, _, meta) in enumerate(found):
+            whole_text = carrier.whole(number, text) if flags & REDRAWN else text
+            # Of a line that was redrawn the last piece is what stood there in the end.
+            drawn_over = flags & REDRAWN and BAR.search(text) and at + 1 < len(found) and found[at + 1][0] == number
+            if whole_text is not None and not drawn_over:
+                pieces.append(Piece(number, whole_text, meta))
         self._scope.close_blocks()
         broken = len(pieces)
         for joined in rejoined(pieces, self._scope.peeler):

@@ -136,9 +136,15 @@ def _take_time(facts: Facts, match: re.Match[str]) -> bool:
     return True
 
 
+# How sure a time is, the surest first.
+_BETTER: Final = {"exact": 0, "zone_assumed": 1, "year_assumed": 2, "order_only": 3}
+
+
 def _keep_moment(facts: Facts, moment: Moment) -> None:
-    # The outermost exact time is the collector's; an inner stamp without a zone is not better.
-    if facts.moment is None or (facts.moment.quality != "exact" and moment.quality == "exact"):
+    # The outermost exact time is the collector's. Where something is assumed of it, a stamp further in, of whoever said
+    # the line, is nearer to when that happened, unless it is worse: a log passed on later has the later time outside.
+    known = facts.moment
+    if known is None or (known.quality != "exact" and _BETTER[moment.quality] <= _BETTER[known.quality]):
         facts.moment = moment
 
 

@@ -149,3 +149,12 @@ def test_kinds_of_evidence_that_agree_are_named(case_of: CaseOf) -> None:
     trace = hang()
     trace.stack(2, "get (queue.py:171)", "Loader.next_batch (train.py:91)")
     assert "2 kinds of evidence agree: dumps, stacks" in rated(case_of(trace))[1]
+
+
+def test_dumps_missing_at_a_place_that_is_not_known(case_of: CaseOf) -> None:
+    trace = hang(5)
+    trace.without_dump(4)
+    claim = Claim("dumps", "left_path", (2,), "strong", "x")
+    word, reasons = rate(case_of(trace), Suspicion("alone", (2,), (claim,)))
+    assert word == "medium"
+    assert "whether they stand at the same place is not known" in "; ".join(reasons)
