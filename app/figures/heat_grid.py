@@ -138,6 +138,7 @@ def _cell(cell: Cell, x: float, y: float, side: int, value: float | None, scale:
 
 
 def hatch() -> str:
+    """Return the pattern of what nothing is known of."""
     line = svg.element("path", d="M0 6 L6 0", class_="hatch-line")
     return svg.element(
         "defs", svg.element("pattern", line, id="hatch-heat", width=6, height=6, patternUnits="userSpaceOnUse")
