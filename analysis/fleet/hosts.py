@@ -236,7 +236,7 @@ def worst(grid: Grid, count: int) -> tuple[Worst, ...]:
         return ()
     greatest = grid.values.max(axis=1)
     bins = grid.values.argmax(axis=1)
-    order = np.argsort(-greatest, kind="stable")[:count]
+    order: list[int] = np.argsort(-greatest, kind="stable")[:count].tolist()
     return tuple(
         Worst(grid.hosts[row], int(greatest[row]), grid.first + int(bins[row])) for row in order if greatest[row] > 0
     )
