@@ -457,7 +457,7 @@ def _digest(children: Sequence[Child]) -> str:
 
 def _current(prefix: str, children: list[Child], *, stays: bool = False) -> list[Component]:
     """Return the part of a page that changes, with what keeps it current; `stays`: it is of a time that is past."""
-    live = attributes(data_live=None if stays else f"{prefix}-tick")
+    live = attributes(data_current="", data_live=None if stays else f"{prefix}-tick")
     return [
         html.Div(children, id=f"{prefix}-body", className="stack", **live),
         dcc.Store(id=f"{prefix}-seen", data=_digest(children)),

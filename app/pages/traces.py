@@ -179,8 +179,8 @@ def layout(ctx: PageContext) -> Component:
         "traces",
         html.H1("Traces", className="sr-only"),
         html.Div(upload_panel(), **attributes(data_upload="")) if can_write else None,
-        html.Div(job_list() if can_write else None, id="traces-jobs"),
-        panel("Traces", html.Div(entries, id="traces-list")),
+        html.Div(job_list() if can_write else None, id="traces-jobs", **attributes(data_current="")),
+        panel("Traces", html.Div(entries, id="traces-list", **attributes(data_current=""))),
         dcc.Interval(id="traces-tick", interval=POLL_MS, disabled=not can_write),
         dcc.ConfirmDialog(
             id="trace-confirm",

@@ -122,6 +122,16 @@ def test_the_timeline_follows_the_job_until_the_reader_moves_it(site: Site, page
     expect(canvas).to_have_attribute("aria-label", re.compile("of 12 ranks"))
 
 
+def test_news_leaves_the_keyboard_where_it_is(site: Site, page: Page, state: LiveState) -> None:
+    page.goto(f"{site.url}/live")
+    ready(page, "live")
+    link = page.locator('#live-body a[href$="/live/slow-rank"]').first
+    link.focus()
+    state.see_job("a-newer-job", title="another run", processes=["c"], facts={"processes": 1})
+    expect(page.locator('#live-body a[href$="/live/a-newer-job"]').first).to_be_visible()
+    expect(link).to_be_focused()
+
+
 def test_page_that_nobody_sees_asks_for_nothing(site: Site, page: Page, state: LiveState) -> None:
     incident = state.open_incident("slow-rank", finding("slow_nic", (5,)), why="first found")
     page.goto(f"{site.url}/live/slow-rank/d/{incident.incident}")
