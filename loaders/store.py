@@ -21,7 +21,7 @@ import polars as pl
 import pyarrow as pa
 
 from mycroft.errors import MycroftError
-from mycroft.loaders import schema
+from mycroft.loaders import moment, schema
 
 # Evidence is strangers' text: no SQL of ours or theirs ever reads a file, loads an extension or sees a Python variable.
 _CLOSED: Final[dict[str, str | bool | int | float | list[str]]] = {
@@ -42,43 +42,6 @@ MAX_RESULT_BYTES: Final = 64 << 20
 GUARDED_MEMORY: Final = "512MiB"
 """What a user's query may work in."""
 _IN_MEMORY: Final = ":memory:"
-# The trace as it was at a moment: rows written until then, and operations that ended later still open. The same names
-# in a schema of their own, so that every query of the analysis reads it unchanged; the moment is a variable of the
-# connection that asks.
-_MOMENT: Final = """
-CREATE SCHEMA moment;
-CREATE VIEW moment.coll_ops AS
-SELECT * REPLACE (
-    CASE WHEN kstart_ts > make_timestamp_ns(getvariable('at_ns')) THEN enq_ts ELSE start_ts END AS start_ts,
-    CASE WHEN kstart_ts > make_timestamp_ns(getvariable('at_ns')) THEN NULL ELSE kstart_ts END AS kstart_ts,
-    CASE WHEN epoch_ns(start_ts) + dur_ns > getvariable('at_ns') THEN NULL ELSE dur_ns END AS dur_ns,
-    CASE WHEN epoch_ns(start_ts) + dur_ns > getvariable('at_ns') THEN 'scheduled' ELSE state END AS state
-)
-FROM main.coll_ops
-WHERE coalesce(enq_ts, start_ts) <= make_timestamp_ns(getvariable('at_ns'));
-CREATE VIEW moment.flow_ops AS
-FROM main.flow_ops
-WHERE end_ts <= make_timestamp_ns(getvariable('at_ns'));
-CREATE VIEW moment.flow_state AS
-FROM main.flow_state
-WHERE ts <= make_timestamp_ns(getvariable('at_ns'));
-CREATE VIEW moment.heartbeat AS
-FROM main.heartbeat
-WHERE ts <= make_timestamp_ns(getvariable('at_ns'));
-CREATE VIEW moment.group_status AS
-FROM main.group_status
-WHERE ts <= make_timestamp_ns(getvariable('at_ns'));
-CREATE VIEW moment.events AS
-FROM main.events
-WHERE ts IS NULL OR ts <= make_timestamp_ns(getvariable('at_ns'));
-CREATE VIEW moment.stacks AS
-FROM main.stacks
-WHERE ts IS NULL OR ts <= make_timestamp_ns(getvariable('at_ns'));
-"""
-# Tables without a time of their own are the same at any moment.
-_MOMENT_REST: Final = "CREATE VIEW moment.{0} AS FROM main.{0}"
-_VIEWS_OF_MOMENT: Final = "SELECT view_name FROM duckdb_views() WHERE schema_name = 'moment'"
-_SET_MOMENT: Final = "SET VARIABLE at_ns = CAST(? AS BIGINT)"
 
 
 class StoreError(MycroftError):
@@ -564,11 +527,11 @@ class MemoryStore:
         Times are those of each host's own clock, so that clocks which differ blur the moment by as much.
         """
         if not self._moments:
-            self._connection.execute(_MOMENT)
-            known = {name for (name,) in self.frame(_VIEWS_OF_MOMENT).iter_rows()}
+            self._connection.execute(moment.TIMED)
+            known = {name for (name,) in self.frame(moment.VIEWS).iter_rows()}
             for table in schema.TABLES:
                 if table.name not in known:
-                    self._connection.execute(_MOMENT_REST.format(table.name))
+                    self._connection.execute(moment.REST.format(table.name))
             self._moments = True
         return Moment(self._connection, at_ns, self.meta)
 
@@ -594,7 +557,7 @@ class Moment:
         self._cursor = connection.cursor()
         self._cursor.execute(_NO_BAR)
         self._cursor.execute("SET schema = 'moment'")
-        self._cursor.execute(_SET_MOMENT, [at_ns])
+        self._cursor.execute(moment.SET_TIME, [at_ns])
 
     def frame(self, sql: str, params: Sequence[object] | dict[str, object] = ()) -> pl.DataFrame:
         """Answer a query as a frame; see `Store.frame`."""
