@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
-#include <cstring>
 #include <unordered_map>
 
+#include "entry_fields.h"
+#include "entry_lists.h"
 #include "json.h"
 #include "local_texts.h"
+#include "neighbours.h"
 #include "op_facts.h"
 #include "pickle.h"
 
@@ -20,84 +22,22 @@ constexpr std::int64_t kLastTime = 7'258'118'400'000'000'000;
 
 // More groups than any job has: a dump that names more is made up.
 constexpr std::size_t kMaxGroups = 16'384;
-// Frames of a stack and bytes of a name that are kept.
-constexpr std::size_t kMaxFrames = 1024;
-constexpr std::size_t kMaxFrameText = 1000;
-
 // What one row costs in all columns together, and twice that while they grow.
 constexpr std::size_t kRowBytes = 400;
-
-enum class Field : std::uint8_t {
-  kUnknown,
-  kFrames,
-  kRecordId,
-  kPgId,
-  kProcessGroup,
-  kSeqId,
-  kCollectiveSeqId,
-  kP2pSeqId,
-  kOpId,
-  kProfilingName,
-  kTimeCreatedNs,
-  kTimeCreatedUs,
-  kDurationMs,
-  kInputSizes,
-  kInputDtypes,
-  kOutputSizes,
-  kOutputDtypes,
-  kState,
-  kSeenStart,
-  kSeenEnd,
-  kRetired,
-  kTimeoutMs,
-  kIsP2p,
-};
-
-struct FieldName {
-  std::string_view name;
-  Field field;
-};
-
-constexpr std::array kFields = {
-    FieldName{"frames", Field::kFrames},
-    FieldName{"record_id", Field::kRecordId},
-    FieldName{"pg_id", Field::kPgId},
-    FieldName{"process_group", Field::kProcessGroup},
-    FieldName{"seq_id", Field::kSeqId},
-    FieldName{"collective_seq_id", Field::kCollectiveSeqId},
-    FieldName{"p2p_seq_id", Field::kP2pSeqId},
-    FieldName{"op_id", Field::kOpId},
-    FieldName{"profiling_name", Field::kProfilingName},
-    FieldName{"time_created_ns", Field::kTimeCreatedNs},
-    FieldName{"time_created_us", Field::kTimeCreatedUs},
-    FieldName{"duration_ms", Field::kDurationMs},
-    FieldName{"input_sizes", Field::kInputSizes},
-    FieldName{"input_dtypes", Field::kInputDtypes},
-    FieldName{"output_sizes", Field::kOutputSizes},
-    FieldName{"output_dtypes", Field::kOutputDtypes},
-    FieldName{"state", Field::kState},
-    FieldName{"time_discovered_started_ns", Field::kSeenStart},
-    FieldName{"time_discovered_completed_ns", Field::kSeenEnd},
-    FieldName{"retired", Field::kRetired},
-    FieldName{"timeout_ms", Field::kTimeoutMs},
-    FieldName{"is_p2p", Field::kIsP2p},
-};
 
 class DumpReader {
  public:
   DumpReader(std::uint32_t file, Document& doc, Pool& pool)
-      : file_(file), doc_(doc), pool_(pool), texts_(doc) {}
+      : file_(file), doc_(doc), pool_(pool), texts_(doc), lists_(doc, texts_, info_.dropped) {}
 
   Dump read(std::string_view input) {
     try {
       Parsed parsed = parse(input);
       info_.damage = parsed.damage;
       info_.trailing = parsed.trailing;
-      // Lists and sizes are turned into text once, however often they are referred to.
-      container_code_.assign(doc_.container_count(), kNoCode);
-      container_numbers_.clear();
+      lists_.begin();
       top(parsed.root);
-      derive();
+      derive(info_, out_, numbers_);
       publish();
     } catch (const ReadError& error) {
       fail(error.what());
@@ -117,10 +57,6 @@ class DumpReader {
     Value in_sizes, out_sizes, in_dtypes, out_dtypes;
     std::uint8_t state = kNull8, retired = kNull8, is_p2p = kNull8;
     bool named = false;
-  };
-
-  struct Numbers {
-    std::int64_t numel = kNull64;
   };
 
   // What is known of one name of an operation: parsed once.
@@ -250,36 +186,13 @@ class DumpReader {
           if (!k.is_text()) return;
           if (k.str() == "name") found.group.name = text(v, "pg_config name");
           if (k.str() == "desc") found.group.desc = text(v, "pg_config desc");
-          if (k.str() == "ranks") found.ranks = ranks(v);
+          if (k.str() == "ranks") found.ranks = lists_.ranks(v);
         });
       } else {
-        found.ranks = ranks(group);
+        found.ranks = lists_.ranks(group);
       }
       info_.config.push_back(found);
     });
-  }
-
-  // Ranks are a text such as "[0, 1]", or in layout 1.4 a list, which becomes the same text.
-  std::uint32_t ranks(const Value& value) {
-    if (value.is_text()) return texts_.code(value.str());
-    if (!value.is_sequence()) {
-      odd("pg_config ranks");
-      return kNoCode;
-    }
-    if (container_code_[value.length] != kNoCode) return container_code_[value.length];
-    std::string made = "[";
-    bool good = true;
-    doc_.each(value, [&](const Value& rank) {
-      good = good && rank.is_int();
-      if (!good) return;
-      if (made.size() > 1) made += ", ";
-      append(made, rank.as.i);
-    });
-    if (!good) {
-      odd("pg_config ranks");
-      return kNoCode;
-    }
-    return container_code_[value.length] = texts_.made(made + "]");
   }
 
   void status(const Value& value) {
@@ -322,27 +235,13 @@ class DumpReader {
     });
   }
 
-  Field field(std::string_view name) {
-    Known& known = known_[(reinterpret_cast<std::uintptr_t>(name.data()) >> 1) % known_.size()];
-    if (known.text == name.data() && known.length == name.size()) return known.field;
-    Field found = Field::kUnknown;
-    for (const FieldName& candidate : kFields) {
-      if (candidate.name == name) {
-        found = candidate.field;
-        break;
-      }
-    }
-    known = {name.data(), name.size(), found};
-    return found;
-  }
-
   Entry entry(const Value& dict) {
     Entry e;
     doc_.each_pair(dict, [&](const Value& key, const Value& value) {
       if (!key.is_text()) return;
-      switch (field(key.str())) {
+      switch (fields_.of(key.str())) {
         case Field::kFrames:
-          e.stack = stack(value);
+          e.stack = lists_.stack(value);
           break;
         case Field::kRecordId:
           e.record_id = natural(value, "record_id");
@@ -445,163 +344,6 @@ class DumpReader {
     return static_cast<std::int64_t>(ms * 1e6 + 0.5);
   }
 
-  static void append(std::string& out, std::int64_t number) {
-    char digits[24];
-    auto [end, error] = std::to_chars(digits, digits + sizeof(digits), number);
-    out.append(digits, end);
-  }
-
-  // [[2, 1], [3]] as JSON, and the number of elements of all tensors together.
-  std::uint32_t sizes(const Value& value, std::int64_t& numel, const char* field_name) {
-    numel = kNull64;
-    if (value.kind == Kind::kNone) return kNoCode;
-    if (!value.is_sequence()) {
-      odd(field_name);
-      return kNoCode;
-    }
-    if (container_code_[value.length] != kNoCode) {
-      numel = container_numbers_[value.length];
-      return container_code_[value.length];
-    }
-    scratch_ = "[";
-    std::int64_t total = 0;
-    bool good = true;
-    doc_.each(value, [&](const Value& tensor) {
-      good = good && tensor.is_sequence();
-      if (!good) return;
-      std::size_t before = scratch_.size();
-      if (scratch_.size() > 1) scratch_ += ",";
-      scratch_ += "[";
-      std::int64_t elements = 1;
-      bool first = true;
-      doc_.each(tensor, [&](const Value& size) {
-        good = good && size.is_int() && size.as.i >= 0;
-        if (!good) return;
-        if (!first) scratch_ += ",";
-        first = false;
-        append(scratch_, size.as.i);
-        if (__builtin_mul_overflow(elements, size.as.i, &elements)) good = false;
-      });
-      scratch_ += "]";
-      // One long list may be referred to from many places, and is written out at each of them.
-      doc_.charge(scratch_.size() - before, 0);
-      if (good && __builtin_add_overflow(total, elements, &total)) good = false;
-    });
-    if (!good) {
-      odd(field_name);
-      return kNoCode;
-    }
-    scratch_ += "]";
-    numel = total;
-    container_numbers_[value.length] = total;
-    return container_code_[value.length] = texts_.made(scratch_);
-  }
-
-  // Comma separated names; `itemsize` becomes the size of an element where all have the same known
-  // one, else 0.
-  std::uint32_t dtypes(const Value& value, unsigned& itemsize, const char* field_name) {
-    itemsize = 0;
-    if (value.kind == Kind::kNone) return kNoCode;
-    if (!value.is_sequence()) {
-      odd(field_name);
-      return kNoCode;
-    }
-    bool first = true;
-    bool good = true;
-    bool same = true;
-    scratch_.clear();
-    std::uint32_t single = kNoCode;
-    std::size_t count = doc_.size(value);
-    if (container_code_[value.length] != kNoCode) {
-      itemsize = static_cast<unsigned>(container_numbers_[value.length]);
-      return container_code_[value.length];
-    }
-    doc_.each(value, [&](const Value& name) {
-      good = good && name.is_text();
-      if (!good) return;
-      unsigned bytes = dtype_bytes(name.str());
-      if (first) {
-        itemsize = bytes;
-        single = texts_.code(name.str());
-      } else {
-        same = same && bytes == itemsize;
-        scratch_ += ",";
-      }
-      if (count > 1) {
-        doc_.charge(name.length, 0);
-        scratch_ += name.str();
-      }
-      first = false;
-    });
-    if (!good) {
-      odd(field_name);
-      itemsize = 0;
-      return kNoCode;
-    }
-    if (!same) itemsize = 0;
-    if (count == 0) return kNoCode;
-    std::uint32_t code = count == 1 ? single : texts_.made(scratch_);
-    container_numbers_[value.length] = itemsize;
-    return container_code_[value.length] = code;
-  }
-
-  // A stack is known by the places of its texts in the input; equal stacks at other places meet in
-  // the pool.
-  std::uint32_t stack(const Value& value) {
-    if (value.kind == Kind::kNone) return kNoCode;
-    if (!value.is_sequence()) {
-      odd("frames");
-      return kNoCode;
-    }
-    if (container_code_[value.length] != kNoCode) return container_code_[value.length];
-    frame_key_.clear();
-    std::size_t depth = 0;
-    doc_.each(value, [&](const Value& frame) {
-      if (++depth > kMaxFrames) return;
-      Value name, file, line;
-      if (frame.kind == Kind::kDict) {
-        doc_.each_pair(frame, [&](const Value& k, const Value& v) {
-          if (!k.is_text()) return;
-          if (k.str() == "name") name = v;
-          if (k.str() == "filename") file = v;
-          if (k.str() == "line") line = v;
-        });
-      }
-      if (!name.is_text() && !file.is_text()) return odd("frame");
-      auto code = [&](const Value& v) { return v.is_text() ? texts_.code(v.str()) : kNoCode; };
-      std::int64_t at = line.is_int() ? line.as.i : -1;
-      std::uint32_t parts[4] = {code(name), code(file), static_cast<std::uint32_t>(at),
-                                static_cast<std::uint32_t>(at >> 32)};
-      frame_key_.append(reinterpret_cast<const char*>(parts), sizeof(parts));
-    });
-    if (depth > kMaxFrames) drop("frames beyond the 1,024th of a stack");
-    if (frame_key_.empty()) return kNoCode;
-    auto [place, added] =
-        stack_codes_.try_emplace(frame_key_, static_cast<std::uint32_t>(stacks_.size()));
-    if (added) stacks_.push_back(frames(frame_key_));
-    return container_code_[value.length] = place->second;
-  }
-
-  std::vector<std::uint32_t> frames(const std::string& key) {
-    std::vector<std::uint32_t> out;
-    for (std::size_t i = 0; i < key.size(); i += 16) {
-      std::uint32_t parts[4];
-      std::memcpy(parts, key.data() + i, sizeof(parts));
-      auto text = [&](std::uint32_t code) {
-        return code == kNoCode ? std::string_view("?") : texts_.text(code).substr(0, kMaxFrameText);
-      };
-      std::string made(text(parts[0]));
-      made += " (";
-      made += text(parts[1]);
-      made += ":";
-      append(made, static_cast<std::int64_t>(std::uint64_t{parts[3]} << 32 | parts[2]));
-      made += ")";
-      doc_.charge_output(made.size());
-      out.push_back(texts_.made(made));
-    }
-    return out;
-  }
-
   const NameFacts& facts(std::uint32_t code) {
     auto [place, added] = names_.try_emplace(code);
     NameFacts& facts = place->second;
@@ -652,10 +394,10 @@ class DumpReader {
     std::int64_t p2p_seq = e.p2p_seq == kNull64 ? e.seq : e.p2p_seq;
     std::int64_t in_numel, out_numel;
     unsigned in_item, out_item;
-    out_.in_sizes.push_back(sizes(e.in_sizes, in_numel, "input_sizes"));
-    out_.out_sizes.push_back(sizes(e.out_sizes, out_numel, "output_sizes"));
-    out_.dtype.push_back(dtypes(e.in_dtypes, in_item, "input_dtypes"));
-    out_.out_dtype.push_back(dtypes(e.out_dtypes, out_item, "output_dtypes"));
+    out_.in_sizes.push_back(lists_.sizes(e.in_sizes, in_numel, "input_sizes"));
+    out_.out_sizes.push_back(lists_.sizes(e.out_sizes, out_numel, "output_sizes"));
+    out_.dtype.push_back(lists_.dtypes(e.in_dtypes, in_item, "input_dtypes"));
+    out_.out_dtype.push_back(lists_.dtypes(e.out_dtypes, out_item, "output_dtypes"));
     std::int64_t in_bytes = kNull64, out_bytes = kNull64;
     if (in_item == 0 || in_numel == kNull64 || __builtin_mul_overflow(in_numel, in_item, &in_bytes))
       in_bytes = kNull64;
@@ -692,83 +434,9 @@ class DumpReader {
                                out_.dtype.back(), out_.out_dtype.back()}) {
       if (code != kNoCode) doc_.charge_output(texts_.text(code).size());
     }
-    collective_seq_.push_back(e.seq);
-    p2p_seq_.push_back(p2p_seq);
+    numbers_.collective.push_back(e.seq);
+    numbers_.p2p.push_back(p2p_seq);
     ++info_.entries;
-  }
-
-  // What follows from neighbouring entries: coalesced groups, numbers of the pairs, what the
-  // recorder can see.
-  void derive() {
-    // The operations since the last change of number in one group.
-    struct Run {
-      bool p2p = false;
-      std::int64_t seq = kNull64;
-      std::vector<std::size_t> rows;
-    };
-    std::vector<Run> runs(info_.groups.size());
-    for (std::size_t i = 0; i < out_.rows(); ++i) {
-      Run& run = runs[out_.group[i]];
-      bool closing = out_.op_kind[i] == kCoalesced;
-      if (closing) {
-        bool of_p2p = run.rows.empty() ? p2p_seq_[i] > 0 : run.p2p;
-        std::int64_t seq = of_p2p ? p2p_seq_[i] : collective_seq_[i];
-        if (run.seq == seq) {
-          for (std::size_t member : run.rows) out_.coalesced[member] = 1;
-        }
-        // The closing entry of a batch of send/recv counts as the batch does.
-        out_.is_p2p[i] = of_p2p ? 1 : 0;
-        out_.op_seq[i] = seq;
-        run = Run{of_p2p, seq, {}};
-        continue;
-      }
-      bool p2p = out_.is_p2p[i] != 0;
-      std::int64_t seq = out_.op_seq[i];
-      if (run.p2p == p2p && run.seq == seq && seq != kNull64 && !run.rows.empty()) {
-        // A number is used twice only inside a coalesced group, also where its closing entry was
-        // never made.
-        run.rows.push_back(i);
-        for (std::size_t member : run.rows) out_.coalesced[member] = 1;
-        run.rows.erase(run.rows.begin(), run.rows.end() - 1);
-      } else {
-        run.p2p = p2p;
-        run.seq = seq;
-        run.rows.assign(1, i);
-      }
-    }
-
-    std::map<std::array<std::uint32_t, 4>, std::int64_t> pairs;
-    for (std::size_t i = 0; i < out_.rows(); ++i) {
-      if (out_.op_kind[i] != kSend && out_.op_kind[i] != kRecv) continue;
-      if (out_.peer_rank[i] == kNull32) continue;
-      out_.pair_seq[i] =
-          pairs[{out_.group[i], out_.op_kind[i], out_.own_rank[i], out_.peer_rank[i]}]++;
-    }
-
-    std::int64_t previous = kNull64;
-    for (std::size_t i = 0; i < out_.rows(); ++i) {
-      bool completed = out_.state[i] == kCompleted || out_.seen_end_ts[i] != kNull64;
-      bool started = out_.state[i] == kStarted || out_.seen_start_ts[i] != kNull64 ||
-                     out_.dur_ns[i] != kNull64;
-      info_.completed += completed ? 1 : 0;
-      info_.started_signs += started ? 1 : 0;
-      if (out_.retired[i] == 1 && !completed && !started && !out_.coalesced[i]) {
-        ++info_.retired_only;
-      }
-      std::int64_t record = out_.record_id[i];
-      if (record != kNull64) {
-        if (previous != kNull64 && record != previous + 1) info_.record_gaps = true;
-        previous = record;
-        if (info_.first_record == kNull64 || record < info_.first_record)
-          info_.first_record = record;
-        info_.last_record = std::max(info_.last_record, record);
-      }
-      std::int64_t ts = out_.enq_ts[i];
-      if (ts != kNull64) {
-        if (info_.first_ts == kNull64 || ts < info_.first_ts) info_.first_ts = ts;
-        info_.last_ts = std::max(info_.last_ts, ts);
-      }
-    }
   }
 
   // Replaces the codes of this file by those of the shared pool.
@@ -778,9 +446,9 @@ class DumpReader {
     auto shared = [&](std::uint32_t& code) {
       if (code != kNoCode) code = codes[code];
     };
-    for (auto& stack : stacks_)
+    for (auto& stack : lists_.stacks())
       for (auto& code : stack) shared(code);
-    std::vector<std::uint32_t> stack_codes = pool_.stacks(stacks_);
+    std::vector<std::uint32_t> stack_codes = pool_.stacks(lists_.stacks());
     for (auto& code : out_.stack)
       if (code != kNoCode) code = stack_codes[code];
     for (auto* column :
@@ -797,31 +465,20 @@ class DumpReader {
     }
   }
 
-  struct Known {
-    const char* text = nullptr;
-    std::size_t length = 0;
-    Field field = Field::kUnknown;
-  };
-
   std::uint32_t file_;
   Document& doc_;
   Pool& pool_;
   DumpInfo info_;
   Columns out_;
   LocalTexts texts_;
-  std::vector<std::vector<std::uint32_t>> stacks_;
-  std::unordered_map<std::string, std::uint32_t> stack_codes_;
+  EntryLists lists_;
   std::unordered_map<std::string, std::uint32_t> group_codes_;
   std::array<std::uint32_t, 8> last_groups_ = {kNoCode, kNoCode, kNoCode, kNoCode,
                                                kNoCode, kNoCode, kNoCode, kNoCode};
   std::size_t next_group_ = 0;
   std::unordered_map<std::uint32_t, NameFacts> names_;
-  std::array<Known, 256> known_ = {};
-  std::vector<std::uint32_t> container_code_;  // by container: what it became
-  std::unordered_map<std::uint32_t, std::int64_t>
-      container_numbers_;  // and its number of elements or their size
-  std::vector<std::int64_t> collective_seq_, p2p_seq_;
-  std::string scratch_, frame_key_;
+  EntryFields fields_;
+  Numbers numbers_;
 };
 
 }  // namespace
