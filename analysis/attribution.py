@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from mycroft.analysis.config import FlowLimits
-from mycroft.analysis.cusum import Floats, Watch, median_over, watch
+from mycroft.analysis.cusum import MEDIAN_ERROR, Floats, Watch, median_over, watch
 from mycroft.analysis.own_service import OwnService
 
 FLOW_METRICS: Final = ("S", "Rv", "PS", "PR", "ES", "ER")
@@ -34,8 +34,7 @@ WINDOW: Final = 10
 SIDE_EFFECT: Final = 0.25
 # What costs less than this share of the worst is not why the job is slow, whoever it is.
 MINOR: Final = 0.05
-# Error of the median of n values, in sigma / sqrt(n); effects of fewer than so many errors may be chance.
-MEDIAN_ERROR: Final = 1.25
+# Effects of fewer than so many errors may be chance.
 CHANCE: Final = 2.0
 
 

@@ -3,12 +3,17 @@
 The baseline is each entity's own median over the learning part, so what was always different stays out. Nothing is
 learnt after it: a running average would learn the fault. Both parts must hold: the sum passes its limit, and the mean
 effect over the last iterations is worth a page.
+
+A baseline is an estimate, and what it is off by stays in every later iteration, so no waiting averages it out. Of many
+entities the luckiest one is off by the most: the effect must be worth a page beyond that, or in a large job somebody
+always becomes slower than they were who only were lucky while it was learnt.
 """
 
 from __future__ import annotations
 
 import warnings
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Any, Final
 
 import numpy as np
@@ -18,6 +23,8 @@ from mycroft.analysis.own_service import Metric
 
 # Of the iterations of the learning part that an entity must have been seen in.
 LEARNT_SHARE: Final = 0.5
+# Error of the median of n values, in sigma / sqrt(n).
+MEDIAN_ERROR: Final = 1.25
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -49,6 +56,11 @@ def median_over(rows: Floats) -> Floats:
         return np.nan_to_num(np.nanmedian(rows, axis=0))
 
 
+def furthest_of(count: int) -> float:
+    """Return how far the largest of `count` normal values is expected to be, in sigma (Blom 1958); 0 of one or none."""
+    return NormalDist().inv_cdf((count - 0.375) / (count + 0.25)) if count > 1 else 0.0
+
+
 def watch(metric: Metric, limits: FlowLimits, *, least_effect: float, of_host: bool = False) -> Watch:
     """Run the CUSUM of every entity. No alarm before the learning part is over, and none of what was not learnt."""
     x = metric.log_ratio
@@ -58,11 +70,12 @@ def watch(metric: Metric, limits: FlowLimits, *, least_effect: float, of_host: b
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         base = np.nanmedian(learnt, axis=0) if learnt.size else np.full(width, np.nan)
-        enough = (~np.isnan(learnt)).sum(axis=0) >= LEARNT_SHARE * limits.learn
-        base = np.where(enough, base, np.nan)
+        times = (~np.isnan(learnt)).sum(axis=0)
+        base = np.where(times >= LEARNT_SHARE * limits.learn, base, np.nan)
         deviation = x - base
         scatter = np.nanmedian(np.abs(deviation[first:last])) if learnt.size else np.nan
     sigma = max(limits.sigma_least, 0.0 if np.isnan(scatter) else 1.4826 * float(scatter))
+    lucky = furthest_of(int(np.count_nonzero(~np.isnan(base)))) * MEDIAN_ERROR * sigma / np.sqrt(np.maximum(times, 1))
     limit = limits.cusum_h_host if of_host else limits.cusum_h
     over = limits.effect_over_host if of_host else limits.effect_over
     score = np.zeros_like(x)
@@ -79,5 +92,5 @@ def watch(metric: Metric, limits: FlowLimits, *, least_effect: float, of_host: b
         mean = np.nan_to_num(np.nansum(recent, axis=0) / np.maximum((~np.isnan(recent)).sum(axis=0), 1))
         # Fewer iterations than asked for count as if the missing ones had been healthy.
         mean = mean * (len(recent) / over)
-        alarm[i] = (sums > limit) & (mean > np.log(least_effect))
+        alarm[i] = (sums > limit) & (mean > np.log(least_effect) + lucky)
     return Watch(metric, deviation, sigma, score, limit, begun, alarm)

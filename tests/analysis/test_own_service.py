@@ -140,6 +140,22 @@ def test_effect_below_the_practical_limit_is_no_alarm_however_sure() -> None:
     assert not found.alarm.any()
 
 
+def test_the_luckiest_of_many_while_learning_has_not_become_slower_by_being_as_slow_as_all() -> None:
+    rows = np.random.default_rng(7).normal(0, 0.05, (2 * ROWS, 64))
+    learnt = slice(LIMITS.warm, LIMITS.warm + LIMITS.learn)
+    rows[learnt, 3] -= np.median(rows[learnt, 3]) + 0.07
+    slower = rows.copy()
+    slower[ROWS:, 5] += 0.25
+    lucky = watch(metric(rows), LIMITS, least_effect=1.10, of_host=True)
+    blamed = watch(metric(slower), LIMITS, least_effect=1.10, of_host=True)
+    over_ten = np.convolve(lucky.deviation[:, 3], np.full(10, 0.1), "valid")
+
+    assert lucky.score[-1, 3] > lucky.limit
+    assert over_ten[learnt.stop :].max() > np.log(1.10)
+    assert not lucky.alarm.any()
+    assert set(np.nonzero(blamed.alarm.any(axis=0))[0]) == {5}
+
+
 def test_baseline_does_not_learn_the_fault() -> None:
     rows = np.vstack([noise(), noise(), noise()])
     rows[40:, 3] += 0.2
