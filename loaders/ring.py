@@ -7,11 +7,12 @@ steps (chunks); NCCL 2.23 counts raw steps, the same on both sides of a flow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from mycroft.loaders.base import EvidenceFile, LoadContext, LoadReport
@@ -30,6 +31,8 @@ _SLOT_BITS: Final = 12
 _LARGER_SIDE: Final = ("all_gather", "reduce_scatter", "gather", "scatter", "all_to_all")
 # What a record of an operation says, as the state of the table. `enqueued` ones are over for the tracer, and nothing
 # shows how they ended: no state, and retired.
+# Rows that are worked on together: enough for the costs of one go to vanish, few enough for the memory of a laptop.
+_ROWS_TOGETHER: Final = 2_000_000
 _STATES: Final = {"open": "scheduled", "completed": "completed", "aborted": "aborted"}
 
 
@@ -42,6 +45,16 @@ class _Part:
     trace: Trace
     rank: int | None
     process: Process
+
+    @property
+    def told(self) -> int:
+        """The rank of a trace whose records are handed over: it is known by then."""
+        assert self.rank is not None
+        return self.rank
+
+    def count(self, rows: int) -> None:
+        """Count rows that were taken."""
+        self.report.rows += rows
 
     def comm(self, number: int) -> Communicator | None:
         """Return the communicator with that number in this trace."""
@@ -104,18 +117,27 @@ class _Traces:
         self.parts.append(_Part(file, report, trace, who.rank, process))
 
     def load(self) -> None:
-        """Hand over everything."""
+        """Hand over everything, many traces at a time: what is done with rows costs the same for one and for all."""
+        together: list[_Part] = []
+        rows = 0
         for part in self.parts:
             rank = part.rank if part.rank is not None else self.ranks.rank_of(part.process)
+            held = sum(t.num_rows for t in part.trace.tables.values())
             if rank is None:
                 part.report.problems.append(
                     f"{part.file.name}: nothing says which rank process {part.process[1]} is; set RANK for the job"
                 )
-                part.report.drop("record of an unknown rank", sum(t.num_rows for t in part.trace.tables.values()))
+                part.report.drop("record of an unknown rank", held)
                 continue
             part.report.rank = rank
             self._dimensions(part, rank)
-            self._records(part, rank)
+            together.append(replace(part, rank=rank))
+            rows += held
+            if rows >= _ROWS_TOGETHER:
+                self._records(together)
+                together, rows = [], 0
+        if together:
+            self._records(together)
 
     # ---- who -----------------------------------------------------------------------
 
@@ -167,70 +189,100 @@ class _Traces:
 
     # ---- records -------------------------------------------------------------------
 
-    def _records(self, part: _Part, rank: int) -> None:
-        numbers = {c.comm: self.comm_id(c, rank) for c in part.trace.communicators if c.hash}
-        peers = self._peers(part)
-        ops = self._ops(part, rank, numbers, peers)
-        self._emit("coll_ops", ops, part)
-        state = self._flows(part, rank, "state", numbers, peers)
-        self._emit("flow_state", state, part)
-        flow = self._flows(part, rank, "flow", numbers, peers)
-        self._emit("flow_ops", flow, part)
-        self._emit("heartbeat", self._heartbeats(part, rank, numbers), part)
-        self._emit("group_status", self._status(part, rank, numbers), part)
-        self._gaps(part, rank)
-        self._dump(part, rank, ops)
+    def _records(self, parts: Sequence[_Part]) -> None:
+        numbers, peers = self._communicators(parts)
+        ops = self._ops(parts, numbers, peers)
+        self._emit("coll_ops", ops, parts)
+        for kind, table in (("state", "flow_state"), ("flow", "flow_ops")):
+            self._emit(table, self._flows(parts, kind, numbers, peers), parts)
+        self._emit("heartbeat", self._heartbeats(parts, numbers), parts)
+        self._emit("group_status", self._status(parts), parts)
+        self._gaps(parts)
+        self._dumps(parts, ops)
 
-    def _emit(self, table: str, frame: pl.DataFrame, part: _Part) -> None:
+    def _emit(self, table: str, frame: pl.DataFrame, parts: Sequence[_Part]) -> None:
         names = [c.name for c in BY_NAME[table].columns if c.name in frame.columns]
-        part.report.rows += frame.height
+        _each_part(frame, _Part.count, parts)
         self.context.emit(table, frame.select(names))
 
-    def _peers(self, part: _Part) -> pl.DataFrame:
-        """Return (comm, peer, global) for every member of every communicator of a trace."""
-        rows: list[tuple[int, int, int]] = []
-        for comm in part.trace.communicators:
-            if not comm.hash:
-                continue
-            members = self._members(comm)
-            inside = (
-                enumerate(members)
-                if members
-                else [
-                    (i, self.ranks.global_rank(comm.hash, i))
-                    for _, i, _ in self.ranks.processes([hash_name(comm.hash)])
-                ]
-            )
-            rows += [(comm.comm, i, r) for i, r in inside if r is not None]
-        return pl.DataFrame(rows, schema={"comm": pl.UInt16, "peer": pl.UInt32, "peer_rank": pl.UInt32}, orient="row")
+    def _communicators(self, parts: Sequence[_Part]) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """Return a row for every communicator of every trace, and one for every known member of each.
 
-    def _known(
-        self, part: _Part, frame: pl.DataFrame, numbers: dict[int, int], what: str, *, time: str
-    ) -> pl.DataFrame:
-        """Put the id of the communicator beside each row; rows of none that is known are counted and dropped."""
-        known = pl.DataFrame(
-            [(n, i, c.opened_ns) for n, i in numbers.items() if (c := part.comm(n)) is not None],
-            schema={"comm": pl.UInt16, "comm_id": pl.UInt32, "opened": pl.Int64},
+        The first: `part` and `comm`, the number of the trace and the one that its records carry; `comm_id`, `opened`
+        (ns), `size`, `rank`, and `inside`, under which the second, (inside, peer, peer_rank), has the members.
+        """
+        # A trace that tells no size is answered by what others left.
+        places: dict[tuple[int, bool], int] = {}
+        rows: list[tuple[int, int, int, int, int | None, int, int]] = []
+        members: list[tuple[int, int, int]] = []
+        for number, part in enumerate(parts):
+            for c in part.trace.communicators:
+                if not c.hash:
+                    continue
+                key = c.hash, c.size is None
+                if key not in places:
+                    places[key] = len(places)
+                    members += [(places[key], inside, rank) for inside, rank in self._ranks_inside(c)]
+                rows.append((number, c.comm, self.comm_id(c, part.told), c.opened_ns, c.size, places[key], part.told))
+        numbers = pl.DataFrame(
+            rows,
+            schema={
+                "part": pl.UInt32,
+                "comm": pl.UInt16,
+                "comm_id": pl.UInt32,
+                "opened": pl.Int64,
+                "size": pl.UInt64,
+                "inside": pl.UInt32,
+                "rank": pl.UInt32,
+            },
             orient="row",
         )
-        joined = frame.join(known, on="comm", how="left", maintain_order="left")
+        peers = {"inside": pl.UInt32, "peer": pl.UInt32, "peer_rank": pl.UInt32}
+        return numbers, pl.DataFrame(members, schema=peers, orient="row")
+
+    def _ranks_inside(self, comm: Communicator) -> list[tuple[int, int]]:
+        """Return (number inside, global rank) of the members that are known."""
+        members = self._members(comm)
+        if members:
+            return list(enumerate(members))
+        seen = [inside for _, inside, _ in self.ranks.processes([hash_name(comm.hash)])]
+        known = [(inside, self.ranks.global_rank(comm.hash, inside)) for inside in seen]
+        return [(inside, rank) for inside, rank in known if rank is not None]
+
+    def _known(
+        self, parts: Sequence[_Part], frame: pl.DataFrame, numbers: pl.DataFrame, what: str, *, time: str
+    ) -> pl.DataFrame:
+        """Put communicator and rank beside each row; rows of a communicator that is not known are counted and dropped.
+
+        Besides `comm_id` and `rank` they get `size` and `inside`.
+        """
+        joined = frame.join(numbers, on=["part", "comm"], how="left", maintain_order="left")
         # A number is given again after 65,534 communicators: an older record is of another one.
-        kept = joined.filter(pl.col("comm_id").is_not_null() & (pl.col(time).cast(pl.Int64) >= pl.col("opened")))
-        if lost := joined.height - kept.height:
-            part.report.drop(f"{what} of a communicator that is not known", lost)
+        good = pl.col("comm_id").is_not_null() & (pl.col(time).cast(pl.Int64) >= pl.col("opened"))
+        kept = joined.filter(good)
+        if joined.height > kept.height:
+            text = f"{what} of a communicator that is not known"
+            lost = joined.filter(~good.fill_null(value=False))
+            _each_part(lost, lambda part, count: part.report.drop(text, count), parts)
         return kept.drop("opened")
 
-    def _flows(self, part: _Part, rank: int, kind: str, numbers: dict[int, int], peers: pl.DataFrame) -> pl.DataFrame:
-        frame = _polars(part.trace.tables[kind])
+    def _flows(self, parts: Sequence[_Part], kind: str, numbers: pl.DataFrame, peers: pl.DataFrame) -> pl.DataFrame:
+        frame = _rows_of(parts, kind)
         time = "ts" if kind == "state" else "end_ts"
-        own = self._known(part, frame.filter(~pl.col("foreign")), numbers, f"{kind} record", time=time)
-        nameless = own["op_seq"].null_count()
-        if nameless:
-            part.report.drop(f"{kind} record of an operation that is not known", nameless)
-        own = own.filter(pl.col("op_seq").is_not_null()).join(peers, on=["comm", "peer"], how="left")
-        own = own.with_columns(rank=pl.lit(rank, pl.UInt32), peer=pl.col("peer_rank"))
-        foreign = self._foreign(part, frame.filter(pl.col("foreign")), kind)
-        return pl.concat([own, foreign], how="diagonal") if foreign.height else own
+        own = self._known(parts, frame.filter(~pl.col("foreign")), numbers, f"{kind} record", time=time)
+        if own["op_seq"].null_count():
+            text = f"{kind} record of an operation that is not known"
+            nameless = own.filter(pl.col("op_seq").is_null())
+            _each_part(nameless, lambda part, count: part.report.drop(text, count), parts)
+            own = own.filter(pl.col("op_seq").is_not_null())
+        own = own.join(peers, on=["inside", "peer"], how="left", maintain_order="left")
+        own = own.with_columns(peer=pl.col("peer_rank"))
+        others = frame.filter(pl.col("foreign"))
+        foreign = [
+            self._foreign(parts[number], others.filter(pl.col("part") == number), kind)
+            for number in others["part"].unique(maintain_order=True).to_list()
+        ]
+        return pl.concat([own, *(f for f in foreign if f.height)], how="diagonal") if foreign else own
 
     def _foreign(self, part: _Part, frame: pl.DataFrame, kind: str) -> pl.DataFrame:
         """Give flow halves that were run for another process (PXN) to the rank that posted them, if it is traced."""
@@ -273,29 +325,21 @@ class _Traces:
             "seq", "kind"
         )
 
-    def _ops(self, part: _Part, rank: int, numbers: dict[int, int], peers: pl.DataFrame) -> pl.DataFrame:
+    def _ops(self, parts: Sequence[_Part], numbers: pl.DataFrame, peers: pl.DataFrame) -> pl.DataFrame:
         """Return one row per operation: the newest record of each, which holds all that is known of it."""
         # Not by time: two records of one operation may differ by the rounding of the clock. The number tells the
         # generations of a slot apart even when their counter has come round.
-        key = ["comm", "op_id", "op_seq"]
-        frame = _polars(part.trace.tables["op"]).unique(key, keep="last", maintain_order=True)
-        frame = self._known(part, frame, numbers, "op record", time="enq_ts")
-        sizes = pl.DataFrame(
-            [(c.comm, c.size) for c in part.trace.communicators],
-            schema={"comm": pl.UInt16, "size": pl.UInt64},
-            orient="row",
-        )
-        frame = frame.join(peers, on=["comm", "peer"], how="left").join(sizes, on="comm", how="left")
-        return operation_columns(frame).with_columns(
-            rank=pl.lit(rank, pl.UInt32),
-            file_id=pl.lit(part.file.file_id, pl.UInt32),
-        )
+        key = ["part", "comm", "op_id", "op_seq"]
+        frame = _rows_of(parts, "op").unique(key, keep="last", maintain_order=True)
+        frame = self._known(parts, frame, numbers, "op record", time="enq_ts")
+        frame = frame.join(peers, on=["inside", "peer"], how="left", maintain_order="left")
+        return operation_columns(frame).with_columns(file_id=_file_of(parts))
 
-    def _heartbeats(self, part: _Part, rank: int, numbers: dict[int, int]) -> pl.DataFrame:
-        frame = _polars(part.trace.tables["heartbeat"])
-        ids = pl.DataFrame(list(numbers.items()), schema={"comm": pl.UInt16, "last_comm_id": pl.UInt32}, orient="row")
-        frame = frame.join(ids, on="comm", how="left", maintain_order="left").with_columns(
-            rank=pl.lit(rank, pl.UInt32),
+    def _heartbeats(self, parts: Sequence[_Part], numbers: pl.DataFrame) -> pl.DataFrame:
+        ids = numbers.select("part", "comm", last_comm_id="comm_id")
+        frame = _rows_of(parts, "heartbeat").join(ids, on=["part", "comm"], how="left", maintain_order="left")
+        frame = frame.with_columns(
+            rank=_of_part(parts, [part.told for part in parts], pl.UInt32),
             pid_alive=pl.lit(value=True),
             sampler_ts=pl.col("ts"),
             n_open=pl.col("open_ops"),
@@ -303,35 +347,61 @@ class _Traces:
             last_progress_ts=pl.col("progress_ts"),
             last_op_seq=pl.col("op_seq"),
         )
-        alive = (part.trace.state or process_state(part.trace.process)) if not part.trace.closed else None
-        if alive is None or part.trace.last_tick_ns is None or frame.is_empty():
+        beating = frame["part"].unique()
+        rows: list[tuple[int, int, bool]] = []
+        for number in beating.sort().to_list():
+            trace = parts[number].trace
+            alive = (trace.state or process_state(trace.process)) if not trace.closed else None
+            if alive is None or trace.last_tick_ns is None:
+                continue
+            rows.append((number, trace.last_tick_ns, alive.exists))
+            if alive.stopped:
+                what = f"process {parts[number].process[1]} of rank {parts[number].told} is stopped"
+                parts[number].report.problems.append(f"{what} (state {alive.letter})")
+        if not rows:
             return frame
         # What this machine says of the process now, right after its sampler's last time: `ts` is above `sampler_ts`
         # in such rows only. The same evidence on another machine lacks it.
-        now = frame.tail(1).with_columns(
-            ts=pl.lit(part.trace.last_tick_ns + 1, pl.Int64).cast(pl.Datetime("ns")),
-            sampler_ts=pl.lit(part.trace.last_tick_ns, pl.Int64).cast(pl.Datetime("ns")),
-            pid_alive=pl.lit(alive.exists),
+        told = pl.DataFrame(rows, schema={"part": pl.UInt32, "tick": pl.Int64, "exists": pl.Boolean}, orient="row")
+        now = frame.unique("part", keep="last", maintain_order=True).join(told, on="part", maintain_order="left")
+        now = now.with_columns(
+            ts=(pl.col("tick") + 1).cast(pl.Datetime("ns")),
+            sampler_ts=pl.col("tick").cast(pl.Datetime("ns")),
+            pid_alive=pl.col("exists"),
         )
-        if alive.stopped:
-            part.report.problems.append(f"process {part.process[1]} of rank {rank} is stopped (state {alive.letter})")
-        return pl.concat([frame, now])
+        return pl.concat([frame, now.drop("tick", "exists")])
 
-    def _status(self, part: _Part, rank: int, numbers: dict[int, int]) -> pl.DataFrame:
+    def _status(self, parts: Sequence[_Part]) -> pl.DataFrame:
         """The live words of each communicator: true up to the moment at which a process was killed."""
         rows = [
-            {"rank": rank, "comm_id": numbers[c.comm], "last_enqueued": c.last_seq, "ts": c.last_enq_ns}
+            {
+                "part": number,
+                "rank": part.told,
+                "comm_id": self.comm_id(c, part.told),
+                "last_enqueued": c.last_seq,
+                "ts": c.last_enq_ns,
+                "file_id": part.file.file_id,
+            }
+            for number, part in enumerate(parts)
             for c in part.trace.communicators
-            if c.comm in numbers and c.last_enq_ns is not None
+            if c.hash and c.last_enq_ns is not None
         ]
         frame = pl.DataFrame(
-            rows, schema={"rank": pl.UInt32, "comm_id": pl.UInt32, "last_enqueued": pl.Int64, "ts": pl.Int64}
+            rows,
+            schema={
+                "part": pl.UInt32,
+                "rank": pl.UInt32,
+                "comm_id": pl.UInt32,
+                "last_enqueued": pl.Int64,
+                "ts": pl.Int64,
+                "file_id": pl.UInt32,
+            },
         )
-        return frame.with_columns(ts=pl.col("ts").cast(pl.Datetime("ns")), file_id=pl.lit(part.file.file_id, pl.UInt32))
+        return frame.with_columns(ts=pl.col("ts").cast(pl.Datetime("ns")))
 
-    def _gaps(self, part: _Part, rank: int) -> None:
-        frame = _polars(part.trace.tables["gap"]).with_columns(
-            rank=pl.lit(rank, pl.UInt32),
+    def _gaps(self, parts: Sequence[_Part]) -> None:
+        frame = _rows_of(parts, "gap").with_columns(
+            rank=_of_part(parts, [part.told for part in parts], pl.UInt32),
             level=pl.lit("warning"),
             kind=pl.lit("other"),
             source=pl.lit(self.name),
@@ -339,37 +409,73 @@ class _Traces:
             value=pl.col("count").cast(pl.Float64),
             text=pl.format("tracer: {}, {} times", pl.col("reason").cast(pl.String), "count"),
             time_quality=pl.lit("exact"),
-            file_id=pl.lit(part.file.file_id, pl.UInt32),
+            file_id=_file_of(parts),
         )
-        self._emit("events", frame, part)
+        self._emit("events", frame, parts)
 
-    def _dump(self, part: _Part, rank: int, ops: pl.DataFrame) -> None:
-        starts = ops["enq_ts"] if ops.height else pl.Series([None], dtype=pl.Datetime("ns"))
-        abis = {c.abi for c in part.trace.communicators}
-        records = ops["record_id"] if ops.height else pl.Series([None], dtype=pl.UInt64)
-        kernels = bool(ops.height) and ops["kstart_ts"].null_count() < ops.height
-        self.context.emit(
-            "rank_dumps",
-            pl.DataFrame(
-                {
-                    "rank": [rank],
-                    "file_id": [part.file.file_id],
-                    "kind": ["ring"],
-                    "version": ["1"],
-                    "backend": ["nccl" if any(abis) else "python"],
-                    "lib_version": [f"NCCL profiler ABI v{max(abis)}" if any(abis) else None],
-                    "entries": [ops.height],
-                    "first_record": [records.min() if part.trace.losses.get("overwritten") else 0],
-                    "last_record": [records.max()],
-                    "first_ts": [starts.min()],
-                    "last_ts": [starts.max()],
-                    "has_events": [True],
-                    "has_timing": [kernels],
-                    "only_active": [False],
-                },
-                schema=polars_schema(BY_NAME["rank_dumps"]),
-            ),
-        )
+    def _dumps(self, parts: Sequence[_Part], ops: pl.DataFrame) -> None:
+        """Say of each trace what it holds."""
+        held = {
+            row["part"]: row
+            for row in ops.group_by("part")
+            .agg(
+                entries=pl.len(),
+                first_record=pl.col("record_id").min(),
+                last_record=pl.col("record_id").max(),
+                first_ts=pl.col("enq_ts").min().cast(pl.Int64),
+                last_ts=pl.col("enq_ts").max().cast(pl.Int64),
+                has_timing=pl.col("kstart_ts").is_not_null().any(),
+            )
+            .iter_rows(named=True)
+        }
+        rows: list[dict[str, object]] = []
+        for number, part in enumerate(parts):
+            abis = {c.abi for c in part.trace.communicators}
+            row: dict[str, object] = {
+                "rank": part.told,
+                "file_id": part.file.file_id,
+                "kind": "ring",
+                "version": "1",
+                "backend": "nccl" if any(abis) else "python",
+                "lib_version": f"NCCL profiler ABI v{max(abis)}" if any(abis) else None,
+                "has_events": True,
+                "only_active": False,
+                **held.get(number, {"entries": 0, "has_timing": False}),
+            }
+            if not part.trace.losses.get("overwritten"):
+                row["first_record"] = 0
+            rows.append(row)
+        wanted = polars_schema(BY_NAME["rank_dumps"])
+        times = {"first_ts": pl.Int64(), "last_ts": pl.Int64()}
+        frame = pl.DataFrame(rows, schema={name: times.get(name, kind) for name, kind in wanted.items()})
+        self.context.emit("rank_dumps", frame.with_columns(pl.col(*times).cast(pl.Datetime("ns"))))
+
+
+def _each_part(frame: pl.DataFrame, take: Callable[[_Part, int], object], parts: Sequence[_Part]) -> None:
+    """Call `take` with every trace that rows of a frame are from, and how many they are."""
+    counts = frame.group_by("part").agg(count=pl.len()).sort("part")
+    for number, count in counts.iter_rows():
+        take(parts[number], count)
+
+
+def _of_part(parts: Sequence[_Part], values: Sequence[int], kind: type[pl.DataType]) -> pl.Expr:
+    """Return, for rows with `part`, the value of each row's trace."""
+    return pl.lit(pl.Series(values, dtype=kind)).gather(pl.col("part")) if parts else pl.lit(None, kind)
+
+
+def _file_of(parts: Sequence[_Part]) -> pl.Expr:
+    return _of_part(parts, [part.file.file_id for part in parts], pl.UInt32)
+
+
+def _rows_of(parts: Sequence[_Part], kind: str) -> pl.DataFrame:
+    """Return the rows of one kind of all traces, in their order, with the number of the trace as `part`."""
+    tables = [part.trace.tables[kind] for part in parts]
+    if all(table.schema.equals(tables[0].schema) for table in tables):
+        frame = _polars(pa.concat_tables(tables))
+    else:
+        frame = pl.concat([_polars(table) for table in tables], how="diagonal_relaxed")
+    counts = np.array([table.num_rows for table in tables])
+    return frame.with_columns(part=pl.Series(np.repeat(np.arange(len(parts), dtype=np.uint32), counts)))
 
 
 def _polars(table: Table) -> pl.DataFrame:
