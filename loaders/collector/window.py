@@ -250,7 +250,8 @@ class Window:
         process = table.column("process").combine_chunks()
         names = process.dictionary.to_pylist()
         numbers = process.indices.to_numpy()
-        rows = table.drop_columns(["process"]).combine_chunks().to_batches()[0]
+        # Codes become text here, once, and not whenever somebody looks.
+        rows = named(table.drop_columns(["process"]).combine_chunks().to_batches()[0]).to_batches()[0]
         times = rows.column(TIME_OF[kind]).cast(pa.int64()).fill_null(0).to_numpy()
         starts = np.flatnonzero(np.diff(numbers, prepend=-1))
         ends = [*starts[1:].tolist(), len(numbers)]
@@ -369,7 +370,7 @@ def _trace(process: Process) -> Trace:
         if not chunks:
             tables[kind] = record_schema(kind).empty_table()
             continue
-        tables[kind] = named(_joined(chunks))
+        tables[kind] = pa.Table.from_batches([_joined(chunks)])
     return Trace(
         name=process.key,
         # Its machine has been asked already; ours must not be.
