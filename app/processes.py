@@ -278,6 +278,55 @@ class Server:
         os.write(self._ready_write, b"F")
 
 
+class RelayServer:
+    """A collector and the relay beside it, which die and are started again apart from each other."""
+
+    def __init__(self, live: LiveConfig) -> None:
+        """Check the settings and take the port.
+
+        Raises:
+            ConfigError: the address may not be listened on without tokens.
+            ServeError: the port is taken.
+        """
+        live.tokens()
+        live.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._socket = listen(live.host, live.port)
+        host, port = self._socket.getsockname()[:2]
+        self.url = f"http://{host}:{port}"
+        self.live = dataclasses.replace(live, port=port)
+        self._socket.set_inheritable(True)
+        config = AppConfig(data_dir=live.data_dir)
+        self._children = [
+            _Child("collect", ChildSettings(config, listen_fd=self._socket.fileno(), live=self.live)),
+            _Child("relay", ChildSettings(config, live=self.live)),
+        ]
+        self._ended = threading.Event()
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids of the children by role."""
+        return {child.role: child.pid for child in self._children if child.pid is not None}
+
+    def wait(self) -> None:
+        """Wait for SIGINT or SIGTERM. Main thread only."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: self._ended.set())
+        self._ended.wait()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def __enter__(self) -> RelayServer:
+        for child in self._children:
+            child.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # The relay last: it tells what the collector has taken.
+        for child in self._children:
+            child.ask_to_stop()
+            child.join()
+        self._socket.close()
+
+
 def _end_with_supervisor(on_end: Callable[[], None]) -> None:
     """Call `on_end` when the supervisor's end of our standard input closes."""
 
@@ -361,8 +410,22 @@ def watch_main(settings: ChildSettings) -> int:
     return 0
 
 
+def relay_main(settings: ChildSettings) -> int:
+    """Run the relay until SIGTERM, or until the supervisor is gone."""
+    from mycroft.app.live.relay import Relay
+
+    assert settings.live is not None
+    logging.getLogger("mycroft").setLevel(logging.INFO)
+    relay = Relay(settings.live)
+    signal.signal(signal.SIGTERM, lambda *_: relay.stop())
+    signal.signal(signal.SIGINT, lambda *_: relay.stop())
+    _end_with_supervisor(relay.stop)
+    relay.run()
+    return 0
+
+
 def main(argv: list[str] | None = None) -> int:
-    """Entry of a child: `python -m mycroft.app.processes web|ingest|collect|watch`."""
+    """Entry of a child: `python -m mycroft.app.processes web|ingest|collect|relay|watch`."""
     role = (sys.argv[1:] if argv is None else argv)[0]
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING, stream=sys.stderr)
     line = b""
@@ -375,6 +438,8 @@ def main(argv: list[str] | None = None) -> int:
         return web_main(settings)
     if role == "collect":
         return collect_main(settings)
+    if role == "relay":
+        return relay_main(settings)
     if role == "watch":
         return watch_main(settings)
     # Before the imports: libraries start threads of their own, and a signal goes to any thread that does not block it.

@@ -24,6 +24,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     options.add_data(parser)
     options.add_collecting(parser, prefix="")
+    relay = parser.add_argument_group("as a relay: summaries of all ranks to a collector above, rows when it asks")
+    relay.add_argument("--upstream", metavar="URL", help="the collector above, as http://collector:8060")
+    relay.add_argument("--upstream-token-file", metavar="FILE", help="file with the token for the collector above")
+    relay.add_argument("--relay-name", metavar="NAME", help="what it is called there (default: this machine's name)")
+    relay.add_argument(
+        "--summary-seconds", metavar="S", type=options.seconds, help="from one summary to the next (default: 10)"
+    )
     topic = parser.add_argument_group("from a topic, instead of from agents")
     topic.add_argument(
         "--from", dest="topic", metavar="URL", help="consume kafka://broker:9092/topic into --store; needs no port"
@@ -43,6 +50,11 @@ def run(arguments: argparse.Namespace) -> int:
     for name in ("store", "kafka_settings"):
         if getattr(arguments, name) is not None:
             raise CollectError(f"--{name.replace('_', '-')} goes with --from kafka://broker:9092/topic")
+    if arguments.upstream is not None:
+        return _relay(arguments)
+    for name in ("upstream_token_file", "relay_name", "summary_seconds"):
+        if getattr(arguments, name) is not None:
+            raise CollectError(f"--{name.replace('_', '-')} goes with --upstream http://collector:8060")
     return _listen(arguments)
 
 
@@ -57,6 +69,19 @@ def _listen(arguments: argparse.Namespace) -> int:
     host, port = listener.getsockname()[:2]
     print(f"collecting at http://{host}:{port}", flush=True)
     serve_collector(config, listen_fd=listener.fileno())
+    return 0
+
+
+def _relay(arguments: argparse.Namespace) -> int:
+    """Collect, and tell the collector above, until SIGTERM."""
+    from mycroft.app.live.relay import check
+    from mycroft.app.processes import RelayServer
+
+    config = options.live_config(arguments)
+    check(config)
+    with RelayServer(config) as server:
+        print(f"collecting at {server.url}, told to {config.upstream}", flush=True)
+        server.wait()
     return 0
 
 

@@ -94,6 +94,10 @@ def live_config(arguments: argparse.Namespace) -> LiveConfig:
         "url": getattr(arguments, "url", None),
         "otlp": getattr(arguments, "otlp", None),
         "segment_s": getattr(arguments, "segment_seconds", None),
+        "upstream": getattr(arguments, "upstream", None),
+        "upstream_token_file": getattr(arguments, "upstream_token_file", None),
+        "relay_name": getattr(arguments, "relay_name", None),
+        "summary_s": getattr(arguments, "summary_seconds", None),
     }
     keep = getattr(arguments, "keep_gb", None)
     return LiveConfig(

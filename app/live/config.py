@@ -16,7 +16,7 @@ class LiveConfig:
     """Settings of collector and watch.
 
     `url`: address of the dashboard, for the links in alerts; empty: of a dashboard on this machine. `otlp`: where spans
-    of incidents go; empty: nowhere.
+    of incidents go; empty: nowhere. `upstream`: the collector that a relay tells of its ranks; empty: it is none.
     """
 
     data_dir: Path
@@ -31,6 +31,10 @@ class LiveConfig:
     otlp: str = ""
     window_s: float = 600.0
     evidence_hosts: int = 4
+    upstream: str = ""
+    upstream_token_file: str | None = None
+    relay_name: str = ""
+    summary_s: float = 10.0
 
     @property
     def store_dir(self) -> Path:

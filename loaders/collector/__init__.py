@@ -9,7 +9,7 @@ from mycroft.loaders.collector.collector import (
     Taken,
     Ticket,
 )
-from mycroft.loaders.collector.window import Process, Window, fresh_until, traces_of
+from mycroft.loaders.collector.window import Process, RelaySeen, Window, fresh_until, traces_of
 
 __all__ = [
     "BusyError",
@@ -18,6 +18,7 @@ __all__ = [
     "CollectorSettings",
     "FullError",
     "Process",
+    "RelaySeen",
     "Taken",
     "Ticket",
     "Window",

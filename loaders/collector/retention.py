@@ -17,6 +17,7 @@ KEEP_S: Final[Mapping[str, float]] = {
     "foreign": DAY_S,
     "flow": DAY_S,
     "heartbeat": DAY_S,
+    "summary": DAY_S,
     "gap": 7 * DAY_S,
     "op": 7 * DAY_S,
     "rings": 30 * DAY_S,

@@ -22,14 +22,17 @@ import numpy as np
 from mycroft.loaders.collector import rollups
 from mycroft.loaders.collector.log import sync_folder
 from mycroft.loaders.collector.manifest import Segment
-from mycroft.tracer.agent.batch import BatchError, Gap, HostFact, RingStatus, decode, schema_of
+from mycroft.tracer.agent.batch import BatchError, BatchKey, Gap, HostFact, RingStatus, decode, schema_of
+from mycroft.tracer.agent.summary import COLUMNS as SUMMARY_COLUMNS
+from mycroft.tracer.agent.summary import Summary
 from mycroft.tracer.arrow import RecordBatch, Table, pa, pc, pq
 from mycroft.tracer.trace import TABLES
 
 RINGS: Final = "rings"
 GAPS: Final = "gaps"
 FACTS: Final = "facts"
-ALL_TABLES: Final = (*TABLES, RINGS, GAPS, FACTS, *rollups.SCHEMAS)
+SUMMARY: Final = "summary"
+ALL_TABLES: Final = (*TABLES, RINGS, GAPS, FACTS, SUMMARY, *rollups.SCHEMAS)
 TIME_OF: Final = {
     "state": "ts",
     "flow": "end_ts",
@@ -40,6 +43,7 @@ TIME_OF: Final = {
     RINGS: "ts",
     GAPS: "ts",
     FACTS: "ts",
+    SUMMARY: "ts",
     **dict.fromkeys(rollups.SCHEMAS, "minute"),
 }
 _RINGS_SCHEMA: Final = pa.schema(
@@ -69,7 +73,23 @@ _FACTS_SCHEMA: Final = pa.schema(
         ("text", pa.string()),
     ]
 )
-_OWN_SCHEMAS: Final = {RINGS: _RINGS_SCHEMA, GAPS: _GAPS_SCHEMA, FACTS: _FACTS_SCHEMA, **rollups.SCHEMAS}
+# Which batch of which relay, then what it says; the index of the job within the batch says nothing later.
+_SUMMARY_SCHEMA: Final = pa.schema(
+    [
+        ("ts", pa.timestamp("ns")),
+        ("relay", pa.string()),
+        ("boot", pa.string()),
+        ("seq", pa.int64()),
+        *(column for column in SUMMARY_COLUMNS if column.name != "part"),
+    ]
+)
+_OWN_SCHEMAS: Final = {
+    RINGS: _RINGS_SCHEMA,
+    GAPS: _GAPS_SCHEMA,
+    FACTS: _FACTS_SCHEMA,
+    SUMMARY: _SUMMARY_SCHEMA,
+    **rollups.SCHEMAS,
+}
 
 
 @dataclass
@@ -119,6 +139,7 @@ def drain(
     statuses: dict[str, tuple[int, str, RingStatus]] = {}
     gaps: list[tuple[int, str, Gap]] = []
     facts: list[tuple[str, HostFact]] = []
+    summaries: list[Table] = []
     now = time.time()
     floors = {key: position for key, (position, _) in positions.items()}
     for body in bodies:
@@ -144,6 +165,8 @@ def drain(
             parts.setdefault(kind, []).extend((base, part) for part in table.to_batches())
         gaps += [(batch.key.made_ns, batch.key.host, gap) for gap in batch.gaps]
         facts += [(batch.key.host, fact) for fact in batch.facts]
+        if batch.summary is not None and batch.summary.rows.num_rows:
+            summaries.append(_summary_rows(batch.key, batch.summary))
     for kind in list(parts):
         table, repeated = new_rows(kind, parts.pop(kind), slots)
         found.repeated_rows += repeated
@@ -161,6 +184,8 @@ def drain(
         found.tables[GAPS] = pa.Table.from_pylist([_gap_row(*gap) for gap in gaps], schema=_GAPS_SCHEMA)
     if facts:
         found.tables[FACTS] = pa.Table.from_pylist([_fact_row(*fact) for fact in facts], schema=_FACTS_SCHEMA)
+    if summaries:
+        found.tables[SUMMARY] = pa.concat_tables(summaries)
     owners = {key: rollups.Owner(host, ring.job, ring.communicators) for key, (_, host, ring) in statuses.items()}
     found.tables |= rollups.rollups_of(found.tables, owners)
     return found
@@ -219,6 +244,17 @@ def _fact_row(host: str, fact: HostFact) -> dict[str, Any]:
         "number": fact.number,
         "text": fact.text[:1000] or None,
     }
+
+
+def _summary_rows(key: BatchKey, summary: Summary) -> Table:
+    same = {"ts": summary.at_ns, "relay": key.host, "boot": key.boot, "seq": key.seq}
+    columns = [
+        pa.repeat(pa.scalar(same[field.name], field.type), summary.rows.num_rows)
+        if field.name in same
+        else summary.rows.column(field.name)
+        for field in _SUMMARY_SCHEMA
+    ]
+    return pa.table(columns, schema=_SUMMARY_SCHEMA)
 
 
 def _packing(table: Table) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -20,7 +20,8 @@ import numpy as np
 from mycroft.loaders.collector.log import log_numbers, log_path, read_log
 from mycroft.loaders.collector.manifest import read_manifest
 from mycroft.loaders.collector.segments import GAPS, RINGS, TIME_OF, Slots, new_rows, read_segments, table_schema
-from mycroft.tracer.agent.batch import Batch, BatchError, Gap, RingStatus, decode
+from mycroft.tracer.agent.batch import Batch, BatchError, BatchKey, Gap, RingStatus, decode
+from mycroft.tracer.agent.summary import Summary
 from mycroft.tracer.arrow import RecordBatch, Schema, Table, pa, pc
 from mycroft.tracer.export import record_schema
 from mycroft.tracer.trace import TABLES, Trace, named
@@ -87,6 +88,17 @@ class AgentSeen:
 
 
 @dataclass(frozen=True, slots=True)
+class RelaySeen:
+    """A relay: the newest of its summaries, and when that came, by our clock."""
+
+    name: str
+    seq: int
+    made_ns: int
+    arrived_s: float
+    summary: Summary
+
+
+@dataclass(frozen=True, slots=True)
 class GapSeen:
     """Something that did not get through, and who said so."""
 
@@ -99,9 +111,20 @@ class Window:
     """What one folder of a collector holds of the last `span_s` seconds. One thread."""
 
     def __init__(
-        self, root: Path, *, span_s: float = 600.0, most_rows: int = 200_000, most_in_all: int = 30_000_000
+        self,
+        root: Path,
+        *,
+        span_s: float = 600.0,
+        most_rows: int = 200_000,
+        most_in_all: int = 30_000_000,
+        follow: Callable[[str, Table], None] | None = None,
     ) -> None:
-        """Nothing is read before `refresh`. `most_rows` is of each process; a row takes about 100 bytes."""
+        """Nothing is read before `refresh`. `most_rows` is of each process; a row takes about 100 bytes.
+
+        `follow` is given what comes in, by kind, as it comes: rows with `process`, a dictionary. After the log had to
+        be begun anew it may be given rows again.
+        """
+        self._follow = follow
         self._root = root
         self._log_folder = root / "log"
         self._span_ns = int(span_s * 1e9)
@@ -113,6 +136,7 @@ class Window:
         self._resync = True
         self.processes: dict[str, Process] = {}
         self.agents: dict[str, AgentSeen] = {}
+        self.relays: dict[str, RelaySeen] = {}
         self.gaps: deque[GapSeen] = deque(maxlen=_MOST_GAPS)
         self.unreadable = 0
         self.batches = 0
@@ -229,6 +253,8 @@ class Window:
             host = batch.key.host
             self.agents[host] = AgentSeen(host, batch.key.made_ns, now, batch.agent)
             self.gaps.extend(GapSeen(host, batch.key.made_ns, gap) for gap in batch.gaps)
+            if batch.summary is not None:
+                self._take_summary(batch.key, batch.summary, now)
             base = len(slots.floor)
             for ring in batch.rings:
                 process = self.processes.get(ring.key)
@@ -245,11 +271,19 @@ class Window:
             if table.num_rows:
                 self._spread(kind, table)
 
+    def _take_summary(self, key: BatchKey, summary: Summary, now: float) -> None:
+        known = self.relays.get(key.host)
+        # A relay that was away sends what waited, the oldest first: what is newest counts.
+        if known is None or key.made_ns >= known.made_ns:
+            self.relays[key.host] = RelaySeen(key.host, key.seq, key.made_ns, now, summary)
+
     def _spread(self, kind: str, table: Table, *, known: bool = False) -> None:
         """Give every process its rows of a table that is sorted by process; `known`: leave out what it has already."""
         process = table.column("process").combine_chunks()
         names = process.dictionary.to_pylist()
         numbers = process.indices.to_numpy()
+        if self._follow is not None:
+            self._follow(kind, table)
         # Codes become text here, once, and not whenever somebody looks.
         rows = named(table.drop_columns(["process"]).combine_chunks().to_batches()[0]).to_batches()[0]
         times = rows.column(TIME_OF[kind]).cast(pa.int64()).fill_null(0).to_numpy()
@@ -289,6 +323,9 @@ class Window:
             self._kept_ns = max(_LEAST_SPAN_NS, int(self._kept_ns * 0.9 * self._most_in_all / rows))
         elif rows < self._most_in_all // 2:
             self._kept_ns = min(self._span_ns, self._kept_ns + self._kept_ns // 10)
+        for name, relay in list(self.relays.items()):
+            if now - relay.arrived_s > self._span_ns / 1e9:
+                del self.relays[name]
         for key, process in list(self.processes.items()):
             if now - process.arrived_s > self._span_ns / 1e9:
                 del self.processes[key]

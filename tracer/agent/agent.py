@@ -94,7 +94,7 @@ class Agent:
         self.collector = open_collector(settings.collector, token=settings.token, kafka=settings.kafka)
         try:
             settings.state.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._lock = _lock(settings.state)
+            self._lock = lock_folder(settings.state)
             self.spool = Spool(settings.state / "spool", most_bytes=settings.spool_bytes)
         except OSError as error:
             raise AgentError(f"{settings.state}: cannot be used for the spool ({error.strerror or error})") from error
@@ -257,7 +257,7 @@ class Agent:
         os.close(self._lock)
 
 
-def _lock(folder: Path) -> int:
+def lock_folder(folder: Path) -> int:
     """Take the spool for this process; the lock ends with it."""
     import fcntl
 

@@ -6,7 +6,8 @@ The key `(host, boot, seq)` can be read without unpacking the content. `boot` is
 rises by one or more within it, so that no batch is ever taken for another. The content is one zstd frame: a JSON header
 (the processes, what is missing, what the host's devices say) and per kind of record one Arrow IPC message, a record
 batch, with the column `ring`: an index into the header's list. Its schema is not sent but named by a hash: to read one
-a thousand times a second costs more than the rows. Codes stay codes; the reader names them.
+a thousand times a second costs more than the rows. Codes stay codes; the reader names them. A relay sends summaries in
+place of all these: one more message.
 
 The checksum tells what was damaged on its way. What was made up on purpose is met by what follows it: every size is
 checked before anything of that size is unpacked.
@@ -28,6 +29,7 @@ import zstandard
 
 from mycroft.errors import MycroftError
 from mycroft.tracer import _core
+from mycroft.tracer.agent.summary import COLUMNS, RELAY_PREFIX, Head, Summary, problem_of
 from mycroft.tracer.arrow import RecordBatch, Schema, Table, ipc, pa
 from mycroft.tracer.export import plain_type
 from mycroft.tracer.trace import TABLES, Communicator, Process, ProcessState
@@ -112,6 +114,8 @@ class Batch:
     gaps: tuple[Gap, ...] = ()
     facts: tuple[HostFact, ...] = ()
     agent: str = ""
+    summary: Summary | None = None
+    """Of a relay only."""
 
     @property
     def rows(self) -> int:
@@ -126,6 +130,7 @@ class _Header(msgspec.Struct):
     """Kind, bytes of its message, hash of its schema; the messages follow in this order."""
     agent: str = ""
     facts: tuple[HostFact, ...] = ()
+    summary: Head | None = None
 
 
 _READ_HEADER: Final = msgspec.json.Decoder(_Header)
@@ -202,7 +207,20 @@ def encode(batch: Batch) -> bytes:
         message = parts[0].serialize().to_pybytes()
         messages.append(message)
         tables.append((kind, len(message), _hash_of(table.schema)))
-    header = msgspec.json.encode(_Header(batch.rings, batch.gaps, tables, batch.agent, batch.facts))
+    head = None
+    if batch.summary is not None:
+        told = batch.summary
+        rows = told.rows.select(COLUMNS.names).cast(COLUMNS).combine_chunks().to_batches()
+        message = rows[0].serialize().to_pybytes() if rows else b""
+        messages.append(message)
+        head = Head(
+            at_ns=told.at_ns,
+            length=len(message),
+            schema=_hash_of(COLUMNS),
+            parts=tuple(told.parts),
+            every_s=told.every_s,
+        )
+    header = msgspec.json.encode(_Header(batch.rings, batch.gaps, tables, batch.agent, batch.facts, head))
     content = b"".join((_U32.pack(len(header)), header, *messages))
     packed = zstandard.ZstdCompressor(level=3).compress(content)
     return sealed(msgspec.json.encode(batch.key), len(content), packed)
@@ -259,23 +277,52 @@ def decode(wire: bytes) -> Batch:
         rows = _read_rows(key.host, kind, view[at : at + length], len(header.rings))
         tables[kind] = pa.Table.from_batches([rows])
         at += length
-    return Batch(key=key, rings=header.rings, tables=tables, gaps=header.gaps, facts=header.facts, agent=header.agent)
+    told = None if header.summary is None else _read_summary(key.host, header.summary, view[at:])
+    return Batch(
+        key=key,
+        rings=header.rings,
+        tables=tables,
+        gaps=header.gaps,
+        facts=header.facts,
+        agent=header.agent,
+        summary=told,
+    )
 
 
 def _read_rows(host: str, kind: str, data: memoryview, rings: int) -> RecordBatch:
+    rows = _read_message(host, kind, data, schema_of(kind))
+    ring = rows.column(0)
+    if ring.null_count or (rows.num_rows and ring.to_numpy().max() >= rings):
+        raise BatchError(f"{kind} rows of {host} that belong to no process of the batch")
+    return rows
+
+
+def _read_message(host: str, kind: str, data: memoryview, schema: Schema) -> RecordBatch:
     try:
         message = ipc.read_message(data)
         if message.type != "record batch" or _packs_columns(memoryview(message.metadata)):
             raise BatchError(f"{kind} rows of {host} are packed in a way that agents do not pack them")
-        rows = ipc.read_record_batch(message, schema_of(kind))
+        rows = ipc.read_record_batch(message, schema)
         rows.validate(full=True)
-        ring = rows.column(0)
-        if ring.null_count or (rows.num_rows and ring.to_numpy().max() >= rings):
-            raise BatchError(f"{kind} rows of {host} that belong to no process of the batch")
     except (pa.ArrowException, OSError, EOFError, ValueError, IndexError, struct.error, MemoryError) as error:
         said = (str(error).splitlines() or [type(error).__name__])[0]
         raise BatchError(f"{kind} rows of {host} are damaged: {said}") from error
     return rows
+
+
+def _read_summary(host: str, head: Head, data: memoryview) -> Summary:
+    if not host.startswith(RELAY_PREFIX):
+        raise BatchError(f"summaries of {host}: only relays send them, whose names begin with {RELAY_PREFIX!r}")
+    if head.schema != _hash_of(COLUMNS):
+        raise BatchError(f"summaries of {host} have other columns than this build; use one release")
+    if not 0 <= head.length <= len(data):
+        raise BatchError(f"summaries of {host} with {head.length} bytes")
+    rows = pa.Table.from_batches([], schema=COLUMNS)
+    if head.length:
+        rows = pa.Table.from_batches([_read_message(host, "summary", data[: head.length], COLUMNS)])
+    if problem := problem_of(rows.combine_chunks(), head):
+        raise BatchError(f"summaries of {host}: {problem}")
+    return Summary(at_ns=head.at_ns, rows=rows, parts=head.parts, every_s=head.every_s)
 
 
 _I32: Final = struct.Struct("<i")

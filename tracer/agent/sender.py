@@ -45,11 +45,15 @@ class Answer:
 
 
 class Request(msgspec.Struct):
-    """What a collector asks an agent for: evidence of processes, by their keys. Nothing of it is ever executed."""
+    """What a collector asks an agent for: evidence of processes, by their keys. Nothing of it is ever executed.
+
+    Of a relay: rows of ranks, each as `rank@communicator`, up to `until_ns` (UTC; 0: all that there are).
+    """
 
     id: str
     incident: str
     processes: list[str]
+    until_ns: int = 0
 
 
 class _Reply(msgspec.Struct):
