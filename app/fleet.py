@@ -6,14 +6,15 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from mycroft.analysis.fleet import Executor, LocalExecutor, Window, merge, partial, run
-from mycroft.analysis.fleet.hosts import HEALTH, ROLLUP, Grid, bin_width_ns, grid_of, heat, together
+from mycroft.analysis.fleet import Executor, Window, merge, partial, run
+from mycroft.analysis.fleet.hosts import HEALTH, ROLLUP, Grid, bin_width_ns, grid_of, together
 from mycroft.analysis.fleet.report import FleetReport, Happened, fleet_report
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ YEAR_S: Final = 366 * 86_400.0
 _UNITS: Final = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
 # What was read of whole files, of a process: a part of an hour of 1,280 hosts has 80 to 600 KB.
 _KEPT_BYTES: Final = 64 << 20
+# Files of a heat map that are read at one time: those of a bucket are mostly waited for.
+_AT_ONCE: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,28 +251,27 @@ def _health_of(reader: FleetReader, segment: FleetSegment, window: Window) -> An
     return _kept.get((reader.url, segment.path, HEALTH.name), read, lambda table: int(table.nbytes))
 
 
-def heat_map(reader: FleetReader, column: str, window: Window, *, executor: Executor | None = None) -> Heat:
+def heat_map(reader: FleetReader, column: str, window: Window) -> Heat:
     """Return how the hosts fared over a window, from roll-ups alone.
 
     A file never changes, so what was read of one that lies in the window as a whole is kept; what is looked at again is
     read from the files that have come since.
 
     Raises:
-        PlaceError: the window has too many files, or they cannot be reached.
-        StoreError: a file is damaged.
+        PlaceError: the window has too many files, or one is damaged or cannot be reached.
     """
     width = bin_width_ns(window.until_ns - window.since_ns)
-    reduction = heat(column, width)
-    executor = executor or LocalExecutor()
-    grids: list[Grid] = []
-    for segment in reader.segments(ROLLUP, since_ns=window.since_ns, until_ns=window.until_ns):
 
-        def read(segment: FleetSegment = segment) -> Grid:
-            return grid_of(run(reduction, reader.pieces_of([segment]), window, executor))
+    def read(segment: FleetSegment) -> Grid:
+        rows = reader.rows(segment, ("host", "minute"), more=(column,))
+        return together(grid_of(table, column, width, window) for table in rows)
 
-        if _lies_inside(segment, window):
-            key = (reader.url, segment.path, column, width)
-            grids.append(_kept.get(key, read, lambda grid: int(grid.values.nbytes)))
-        else:
-            grids.append(read())
-    return Heat(together(grids), width)
+    def of(segment: FleetSegment) -> Grid:
+        if not _lies_inside(segment, window):
+            return read(segment)
+        key = (reader.url, segment.path, column, width)
+        return _kept.get(key, lambda: read(segment), lambda grid: int(grid.values.nbytes))
+
+    segments = reader.segments(ROLLUP, since_ns=window.since_ns, until_ns=window.until_ns)
+    with ThreadPoolExecutor(_AT_ONCE) as threads:
+        return Heat(together(threads.map(of, segments)), width)

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import pyarrow
 
-from mycroft.analysis.fleet.seam import Measure, Reduction, Table
+from mycroft.analysis.fleet.seam import Measure, Reduction, Table, Window
 
 pa: Any = pyarrow
 
@@ -25,26 +25,9 @@ _RATIO: Final = 1.3
 _DEVIATIONS: Final = 5.0
 # Median absolute deviation to standard deviation, of a normal distribution.
 _SIGMA: Final = 1.4826
-
-
-def heat(column: str, bin_ns: int) -> Reduction:
-    """Return the reduction of one column of the roll-up to hosts and bins of time: the greatest value in each.
-
-    Args:
-        column: one of `HEAT_COLUMNS`.
-        bin_ns: width of a bin; bins begin at multiples of it.
-    """
-    if column not in HEAT_COLUMNS or bin_ns <= 0:
-        raise ValueError(f"no heat map of {column!r} in bins of {bin_ns} ns")
-    # Of sums the greatest minute is shown: a mean would hide the one minute that matters.
-    return Reduction(
-        name=f"heat_{column}",
-        table=ROLLUP,
-        time="minute",
-        keys=("host", ("bin", f"epoch_ns(minute) // {bin_ns:d}")),
-        measures=(Measure("value", "max", column),),
-        types={"host": pa.string(), "bin": pa.int64(), "value": pa.uint64()},
-    )
+_MOST: Final = (1 << 63) - 1
+_NEVER: Final = -1
+_AT_ONCE: Final = 8192
 
 
 def bin_width_ns(span_ns: int) -> int:
@@ -175,7 +158,7 @@ def _outliers(values: Mapping[str, float], *, slow_is_low: bool) -> dict[str, fl
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A value of each host in each bin of time, from bin `first` on; -1: nothing was told."""
+    """A value of each host, in the order of names, in each bin of time from bin `first` on; -1: nothing was told."""
 
     hosts: tuple[str, ...]
     first: int
@@ -186,31 +169,77 @@ class Grid:
 EMPTY: Final = Grid((), 0, np.full((0, 0), -1, dtype=np.int64))
 
 
-def grid_of(cells: Table) -> Grid:
-    """Return the result of the reduction of `heat` as a grid."""
-    if not cells.num_rows:
-        return EMPTY
-    # Rows come ordered by host: equal names stand together.
-    named = cells.column("host").combine_chunks().dictionary_encode()
-    bins = np.asarray(cells.column("bin"))
-    first = int(bins.min())
-    values = np.full((len(named.dictionary), int(bins.max()) - first + 1), -1, dtype=np.int64)
-    values[np.asarray(named.indices), bins - first] = np.asarray(cells.column("value").cast(pa.int64()).fill_null(-1))
-    return Grid(tuple(named.dictionary.to_pylist()), first, values)
+def grid_of(rows: Table, column: str, bin_ns: int, window: Window) -> Grid:
+    """Return the greatest value of each host in each bin of time, of the rows of a window.
+
+    Of sums the greatest minute is shown, too: a mean would hide the one minute that matters. Not a query, for a picture
+    of a day is 1.8 M rows and should be there at once.
+
+    Args:
+        rows: `host`, `minute` and the column, of the roll-up; rows without a host or a minute are left out.
+        column: one of `HEAT_COLUMNS`.
+        bin_ns: width of a bin; bins begin at multiples of it.
+        window: of minutes.
+    """
+    if column not in HEAT_COLUMNS or bin_ns <= 0:
+        raise ValueError(f"no heat map of {column!r} in bins of {bin_ns} ns")
+    named = rows.column("host").combine_chunks()
+    if not pa.types.is_dictionary(named.type):
+        named = named.dictionary_encode()
+    minutes = _numbers(rows.column("minute").combine_chunks().cast(pa.int64()), _NEVER)
+    owner = _numbers(named.indices, _NEVER)
+    values = _numbers(rows.column(column).combine_chunks(), -1)
+    names: list[str] = named.dictionary.to_pylist()
+    since, until = max(window.since_ns, 0), window.until_ns
+    is_whole = len(minutes) > 0 and minutes.min() >= since and minutes.max() < until and not named.null_count
+    if not is_whole:
+        kept = (minutes >= since) & (minutes < until) & (owner >= 0)
+        minutes, owner, values = minutes[kept], owner[kept], values[kept]
+        if not len(minutes):
+            return EMPTY
+    hosts = sorted(set(names) if is_whole else {names[number] for number in np.unique(owner).tolist()})
+    first, last = int(minutes.min()) // bin_ns, int(minutes.max()) // bin_ns
+    width = last - first + 1
+    row_of = np.arange(len(names))
+    if hosts != names:
+        # A file may have its hosts in any order, and one twice.
+        place = {host: number for number, host in enumerate(hosts)}
+        row_of = np.array([place.get(name, 0) for name in names])
+    begin_of = row_of * width - first
+    found = np.full(len(hosts) * width, -1, dtype=np.int64)
+    # Some at a time: large arrays that come and go cost more in pages of memory than what is done with them.
+    for part in (slice(at, at + _AT_ONCE) for at in range(0, len(minutes), _AT_ONCE)):
+        cells = minutes[part] // bin_ns
+        cells += begin_of[owner[part]]
+        np.maximum.at(found, cells, values[part].astype(np.int64))
+    return Grid(tuple(hosts), first, found.reshape(len(hosts), width))
+
+
+def _numbers(column: Any, unknown: int) -> Any:
+    """Return a column of integers as NumPy; without a copy where all are known and fit into int64."""
+    known = column.is_valid() if column.null_count else None
+    found = np.asarray(column if known is None else column.fill_null(0))
+    if found.dtype == np.uint64:
+        found = np.minimum(found, _MOST).astype(np.int64)
+    if known is not None:
+        found = found.astype(np.int64)
+        found[~np.asarray(known)] = unknown
+    return found
 
 
 def together(grids: Iterable[Grid]) -> Grid:
     """Return several grids of equal bins as one: the greater value where two have one. Any order gives the same."""
     some = [grid for grid in grids if grid.hosts]
-    if not some:
-        return EMPTY
-    hosts = tuple(sorted({host for grid in some for host in grid.hosts}))
+    if len(some) < 2:
+        return some[0] if some else EMPTY
+    hosts = tuple(sorted(set[str]().union(*{grid.hosts for grid in some})))
     place = {host: number for number, host in enumerate(hosts)}
     first = min(grid.first for grid in some)
     bins = max(grid.first + grid.values.shape[1] for grid in some) - first
     values = np.full((len(hosts), bins), -1, dtype=np.int64)
     for grid in some:
-        rows = np.array([place[host] for host in grid.hosts])
+        # Mostly all files have the same hosts.
+        rows = slice(None) if grid.hosts == hosts else np.array([place[host] for host in grid.hosts])
         columns = slice(grid.first - first, grid.first - first + grid.values.shape[1])
         values[rows, columns] = np.maximum(values[rows, columns], grid.values)
     return Grid(hosts, first, values)

@@ -10,7 +10,7 @@ import contextlib
 import importlib
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -18,9 +18,11 @@ from urllib.parse import urlsplit
 
 from mycroft.errors import MycroftError
 from mycroft.loaders.collector.log import sync_folder
-from mycroft.tracer.arrow import pa
+from mycroft.tracer.arrow import RecordBatch, pa, pq
 
 _MOST_BYTES: Final = 512 << 20
+# A file may say that it has any number of rows: so many are in memory at once.
+_BATCH_ROWS: Final = 131_072
 
 
 class PlaceError(MycroftError):
@@ -54,6 +56,10 @@ class Place(Protocol):
 
     def relation(self, names: Sequence[str]) -> Any:
         """Return Parquet files as what a query of `loaders.store` reads. Nothing is read yet."""
+        ...
+
+    def rows(self, name: str, columns: Sequence[str]) -> Iterator[RecordBatch]:
+        """Yield some columns of one Parquet file, those of text as dictionaries; one it does not have is left out."""
         ...
 
 
@@ -173,6 +179,18 @@ class FolderPlace:
         """Return Parquet files as what a query of `loaders.store` reads."""
         return tuple(str(self._folder / _checked(name)) for name in names)
 
+    def rows(self, name: str, columns: Sequence[str]) -> Iterator[RecordBatch]:
+        """Yield some columns of one Parquet file, those of text as dictionaries; one it does not have is left out.
+
+        Raises:
+            PlaceError: it is missing or damaged.
+        """
+        path = str(self._folder / _checked(name))
+        try:
+            yield from _batches(path, columns)
+        except (pa.ArrowException, OSError) as error:
+            raise PlaceError(f"{path}: cannot be read ({_first_line(error)})") from error
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class S3Settings:
@@ -234,8 +252,7 @@ class S3Place:
         )
 
     def _failed(self, name: str, error: Exception) -> PlaceError:
-        first = str(error).strip().splitlines()[0][:300]
-        return PlaceError(f"{self.url}/{name}: {first}")
+        return PlaceError(f"{self.url}/{name}: {_first_line(error)}")
 
     def put(self, name: str, source: bytes | Path) -> None:
         """Write a file; it is there when this returns.
@@ -312,6 +329,19 @@ class S3Place:
         except (pa.ArrowException, OSError) as error:
             raise self._failed(names[0], error) from error
 
+    def rows(self, name: str, columns: Sequence[str]) -> Iterator[RecordBatch]:
+        """Yield some columns of one Parquet file, those of text as dictionaries; one it does not have is left out.
+
+        Raises:
+            PlaceError: it is missing or damaged, or the server does not give it.
+        """
+        path = "/".join(part for part in (self._bucket, self._prefix, _checked(name)) if part)
+        try:
+            with self._filesystem().open_input_file(path) as source:
+                yield from _batches(source, columns)
+        except (pa.ArrowException, OSError) as error:
+            raise self._failed(name, error) from error
+
     def _filesystem(self) -> Any:
         fs = importlib.import_module("pyarrow.fs")
         settings = self._settings
@@ -329,6 +359,20 @@ class S3Place:
             request_timeout=60,
             **{name: value for name, value in given.items() if value is not None},
         )
+
+
+def _batches(source: Any, columns: Sequence[str]) -> Iterator[RecordBatch]:
+    try:
+        file = pq.ParquetFile(source, read_dictionary=list(columns), pre_buffer=True)
+    except KeyError:
+        # It lacks one of them.
+        file = pq.ParquetFile(source, pre_buffer=True)
+    there = set(file.schema_arrow.names)
+    yield from file.iter_batches(_BATCH_ROWS, columns=[name for name in columns if name in there], use_threads=False)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]
 
 
 def _seconds(count: int) -> Any:

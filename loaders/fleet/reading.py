@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +14,7 @@ from mycroft.loaders.fleet.manifest import FleetManifest, FleetSegment, FleetSto
 from mycroft.loaders.fleet.pieces import FilesPiece, pieces_of
 from mycroft.loaders.fleet.place import PlaceError, open_place
 from mycroft.loaders.store import GuardedResult, guarded_files_sql
+from mycroft.tracer.arrow import Table, pa
 
 TABLES: Final = tuple(dict.fromkeys((*ALL_TABLES, *SCHEMAS)))
 # More files than that are a query over more than was meant; each costs a few ms to open.
@@ -56,6 +57,29 @@ class FleetReader:
         """Return segments of one table as pieces of work."""
         return pieces_of(self.url, segments)
 
+    def rows(self, segment: FleetSegment, needed: Sequence[str], *, more: Sequence[str] = ()) -> Iterator[Table]:
+        """Yield columns of one segment, some rows at a time, those of text as dictionaries.
+
+        Args:
+            segment: of this version.
+            needed: names of columns.
+            more: of columns that files of older releases may lack: unknown where that is so.
+
+        Raises:
+            PlaceError: it is missing or damaged, or lacks a column.
+        """
+        schema = table_schema(segment.table)
+        for batch in open_place(self.url).rows(segment.path, (*needed, *more)):
+            there = set(batch.schema.names)
+            if lacking := [name for name in needed if name not in there]:
+                raise PlaceError(f"{self.url}/{segment.path}: has no column {lacking[0]}; it is no {segment.table}")
+            try:
+                arrays = [_column(batch, schema.field(name)) for name in (*needed, *more)]
+            except pa.ArrowException as error:
+                text = str(error).strip()[:300]
+                raise PlaceError(f"{self.url}/{segment.path}: is no {segment.table} ({text})") from error
+            yield pa.table(arrays, names=[*needed, *more])
+
     def guarded_sql(
         self,
         sql: str,
@@ -85,6 +109,15 @@ class FleetReader:
         return guarded_files_sql(
             sql, relations, row_limit=row_limit, time_limit_s=time_limit_s, memory_limit=memory_limit
         )
+
+
+def _column(batch: Any, field: Any) -> Any:
+    if field.name not in batch.schema.names:
+        return pa.nulls(batch.num_rows, field.type)
+    found = batch.column(field.name)
+    if pa.types.is_dictionary(found.type) and found.type.value_type == field.type:
+        return found
+    return found.cast(field.type)
 
 
 def open_fleet(url: str) -> FleetReader:

@@ -48,16 +48,40 @@ def test_parquet_files_are_rows_of_a_query(place: Place, tmp_path: Path) -> None
     assert found.to_pylist() == [{"rows": 20, "most": 19}]
 
 
+def test_columns_of_a_file_come_some_rows_at_a_time_and_those_it_lacks_do_not_come(
+    place: Place, tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.parquet"
+    count = 200_000
+    pq.write_table(pa.table({"n": range(count), "host": ["a", "b"] * (count // 2), "other": range(count)}), path)
+    place.put("facts/rows.parquet", path)
+    for wanted in (["host", "n"], ["host", "none", "n"]):
+        parts = list(place.rows("facts/rows.parquet", wanted))
+        assert len(parts) > 1
+        found = pa.Table.from_batches(parts)
+        assert found.schema.names == ["host", "n"]
+        assert found.column("n").to_pylist() == list(range(count))
+        assert found.column("host").to_pylist() == ["a", "b"] * (count // 2)
+    assert pa.types.is_dictionary(next(place.rows("facts/rows.parquet", ["host"])).column("host").type)
+
+
 def test_file_that_is_missing_or_damaged_is_an_error_that_says_so(place: Place) -> None:
     place.put("facts/bad.parquet", b"PAR1 and then nothing that could be read")
     for name in ("facts/bad.parquet", "facts/missing.parquet"):
         with pytest.raises((StoreError, PlaceError), match=name.partition("/")[2]):
             aggregate("SELECT count(*) FROM rows", {"rows": place.relation([name])})
+        with pytest.raises(PlaceError, match=name.partition("/")[2]):
+            list(place.rows(name, ["host"]))
 
 
 @pytest.mark.parametrize("name", ["../x", "a/../../x", "/etc/passwd", "", "a//b", ".", "a\\b", "a\nb"])
 def test_name_that_leads_out_of_the_place_is_refused(place: Place, name: str) -> None:
-    for use in (lambda: place.get(name), lambda: place.put(name, b""), lambda: place.relation([name])):
+    for use in (
+        lambda: place.get(name),
+        lambda: place.put(name, b""),
+        lambda: place.relation([name]),
+        lambda: list(place.rows(name, ["n"])),
+    ):
         with pytest.raises(PlaceError, match="no name of a file"):
             use()
 
