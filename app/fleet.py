@@ -27,8 +27,9 @@ YEAR_S: Final = 366 * 86_400.0
 _UNITS: Final = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
 # What was read of whole files, of a process: a part of an hour of 1,280 hosts has 80 to 600 KB.
 _KEPT_BYTES: Final = 64 << 20
-# Files of a heat map that are read at one time: those of a bucket are mostly waited for.
-_AT_ONCE: Final = 4
+# Files of a bucket that are read at one time, for they are mostly waited for. Those of a folder are read one by one: it
+# is decoding that takes time there, and threads that do it together wait for each other's memory.
+_AT_ONCE: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,5 +274,7 @@ def heat_map(reader: FleetReader, column: str, window: Window) -> Heat:
         return _kept.get(key, lambda: read(segment), lambda grid: int(grid.values.nbytes))
 
     segments = reader.segments(ROLLUP, since_ns=window.since_ns, until_ns=window.until_ns)
+    if "://" not in reader.url:
+        return Heat(together(map(of, segments)), width)
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         return Heat(together(threads.map(of, segments)), width)
