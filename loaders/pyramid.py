@@ -8,7 +8,6 @@ the same function, so that no zoom level can lose what another shows.
 from __future__ import annotations
 
 import gzip
-import itertools
 import json
 import math
 from collections.abc import Callable, Sequence
@@ -41,7 +40,9 @@ LEAST_NS: Final = 10_000
 MOST_NS: Final = 1_000_000_000_000
 _PER_DECADE: Final = (TOP - 2) / math.log10(MOST_NS / LEAST_NS)
 _SLICED: Final = 2_048
-_PIECE_ROWS: Final = 1_000_000
+_PIECE_ROWS: Final = 2_000_000
+_STRETCHES: Final = 1_024
+_MOST_SEQ: Final = 2**63 - 1
 _EXPANDED: Final = 4_000_000
 
 Cells = npt.NDArray[np.uint8]
@@ -133,26 +134,31 @@ SELECT
 FROM timeline_ops o
 LEFT JOIN timeline_per_op p ON p.comm_id = o.comm_id AND p.op_seq = o.op_seq AND NOT o.p2p
 """
-# Long ones stand apart, so that a window need not look through all that began long before it.
+# A part is a band, its short operations before its long ones, and a stretch of time. Long ones stand apart, so that a
+# window need not look through all that began long before it. Rows are not sorted here: one part after another is.
 _FROM_BOTH: Final = """)
-SELECT t.y::UINTEGER AS y, e.* EXCLUDE (rank)
+SELECT t.y::UINTEGER AS y, e.* EXCLUDE (rank), (
+        (t.y // 256 * 2 + (end_us - coalesce(least(median_us, start_us), start_us) > $long)::INTEGER) * $stretches
+        + least(greatest(coalesce(median_us, start_us), 0) * $stretches // ($last + 1), $stretches - 1)
+    )::UINTEGER AS part
 FROM (FROM entered UNION ALL FROM absent) e
 JOIN timeline_ranks t USING (rank)
-ORDER BY t.y // 256, end_us - coalesce(least(median_us, start_us), start_us) > $long,
-    coalesce(median_us, start_us), comm_id, op_seq, t.y
 """
 _ALL: Final = "".join(
     ("CREATE TEMP TABLE timeline_all AS WITH entered AS (", _ENTERED, "), absent AS (", _ABSENT, _FROM_BOTH)
 )
+_PARTS: Final = "SELECT part::BIGINT AS part, count(*) AS rows FROM timeline_all GROUP BY part ORDER BY part"
 _PIECE: Final = """
-SELECT y, comm_id AS comm, op_seq AS seq, kind, state, median_us, start_us, end_us, fastest_us
+SELECT
+    y::BIGINT AS y, coalesce(comm_id, -1)::BIGINT AS comm, least(coalesce(op_seq, -1), $most)::BIGINT AS seq,
+    coalesce(kind, -1)::BIGINT AS kind, state::BIGINT AS state, coalesce(median_us, -1) AS median_us, start_us, end_us,
+    coalesce(fastest_us, -1) AS fastest_us, part::BIGINT AS part
 FROM timeline_all
-WHERE rowid BETWEEN $low AND $high
+WHERE part BETWEEN $low AND $high AND rowid % $shares = $share
 """
-_COUNT: Final = "SELECT count(*) FROM timeline_all"
 _OPS_COUNT: Final = "SELECT count(*) FROM timeline_ops"
 _RANKS_OF_ROWS: Final = """
-SELECT rank::BIGINT AS rank, rank IN (SELECT rank FROM coll_ops) AS entered
+SELECT rank::BIGINT AS rank, rank IN (SELECT DISTINCT rank FROM timeline_ops) AS entered
 FROM timeline_ranks
 ORDER BY y
 """
@@ -245,13 +251,22 @@ class Rows:
     wait_ns: Int
 
     @classmethod
-    def of(cls, ops: Ops, band: int) -> Rows:
-        """Return the operations of a band."""
-        late = np.where(ops.late_is_known, ops.late_us * 1000, UNKNOWN)
-        wait = np.where(ops.wait_us >= 0, ops.wait_us * 1000, UNKNOWN)
+    def of(cls, ops: Ops, band: int, metrics: Sequence[str] = METRICS) -> Rows:
+        """Return the operations of a band; what none of the metrics asks for is left unknown."""
+        start = ops.start_us * 1000
+        nothing = np.broadcast_to(np.int64(UNKNOWN), start.shape)
+        late = wait = nothing
+        begin = start
+        if "late" in metrics:
+            late_us = ops.late_us
+            late = np.where(ops.late_is_known, late_us * 1000, UNKNOWN)
+            begin = start - np.where(ops.state == ABSENT, 0, np.maximum(late_us, 0)) * 1000
+        if "wait" in metrics:
+            wait_us = ops.wait_us
+            wait = np.where(wait_us >= 0, wait_us * 1000, UNKNOWN)
         return cls(
-            from_ns=ops.from_us * 1000,
-            start_ns=ops.start_us * 1000,
+            from_ns=begin,
+            start_ns=start,
             end_ns=ops.end_us * 1000,
             y=ops.y - band * SIDE,
             state=ops.state,
@@ -266,47 +281,81 @@ def cells(rows: Rows, *, metric: str, bin_ns: int, first_bin: int, bins: int, he
     A row reaches into every bin from its start to its end, ends not included. `late` also reaches back to when the
     median of the members had arrived: that is when the rank was missing.
     """
-    if metric == "busy":
-        return _busy(rows, bin_ns, first_bin, bins, height)
-    made = np.zeros((height, bins), np.uint8)
-    low = rows.start_ns // bin_ns - first_bin
-    high = np.maximum(rows.end_ns - 1, rows.start_ns) // bin_ns - first_bin
-    if metric == "state":
-        _paint(made, rows.y, low, high, rows.state.astype(np.uint8))
-    elif metric == "wait":
-        _paint(made, rows.y, low, high, np.where(rows.state == ABSENT, 0, code_of_ns(rows.wait_ns)).astype(np.uint8))
-    else:
+    picture = Picture((metric,), bin_ns=bin_ns, first_bin=first_bin, bins=bins, height=height)
+    picture.add(rows)
+    return picture.cells(metric)
+
+
+class Picture:
+    """The cells of some metrics, ranks by bins, while rows come; see `cells`."""
+
+    def __init__(self, metrics: Sequence[str], *, bin_ns: int, first_bin: int, bins: int, height: int = SIDE) -> None:
+        self._bin_ns = bin_ns
+        self._first = first_bin
+        self._bins = bins
+        shape = (height, bins)
+        self.worst: Final = {metric: np.zeros(shape, np.uint8) for metric in metrics if metric != "busy"}
+        self.busy_ns: Final = np.zeros(shape, np.int64) if "busy" in metrics else None
+
+    def cells(self, metric: str) -> Cells:
+        """Return what has been painted of a metric."""
+        if metric == "busy" and self.busy_ns is not None:
+            return busy_codes(self.busy_ns, self._bin_ns)
+        return self.worst[metric]
+
+    def add(self, rows: Rows) -> None:
+        """Paint rows: a cell keeps the worst, or sums the time inside up."""
+        if self.busy_ns is not None:
+            _add_busy(self.busy_ns, rows, self._bin_ns, self._first)
+        if not self.worst:
+            return
+        low = rows.start_ns // self._bin_ns - self._first
+        high = np.maximum(rows.end_ns - 1, rows.start_ns) // self._bin_ns - self._first
+        spans = _Spans(rows.y, low, high, self._bins)
         absent = rows.state == ABSENT
-        codes = code_of_ns(rows.late_ns)
-        _paint(made, rows.y, low, high, np.where(absent, codes, 1).astype(np.uint8))
-        some = (codes > 1) & ~absent
-        back = rows.from_ns // bin_ns - first_bin
-        _paint(made, rows.y[some], back[some], low[some], codes[some])
-    return made
+        if "state" in self.worst:
+            spans.paint(self.worst["state"], rows.state.astype(np.uint8))
+        if "wait" in self.worst:
+            spans.paint(self.worst["wait"], np.where(absent, np.uint8(0), code_of_ns(rows.wait_ns)))
+        if "late" in self.worst:
+            codes = code_of_ns(rows.late_ns)
+            spans.paint(self.worst["late"], np.where(absent, codes, np.uint8(1)))
+            some = np.flatnonzero((codes > 1) & ~absent)
+            back = rows.from_ns[some] // self._bin_ns - self._first
+            _Spans(rows.y[some], back, low[some], self._bins).paint(self.worst["late"], codes[some])
 
 
-def _paint(made: Cells, y: Int, low: Int, high: Int, values: Cells) -> None:
-    """Raise each cell from bin `low` to bin `high` of row `y` to at least the value."""
-    bins = made.shape[1]
-    inside = (high >= 0) & (low < bins) & (values > 0)
-    y, values = y[inside], values[inside]
-    low, high = np.clip(low[inside], 0, bins - 1), np.clip(high[inside], 0, bins - 1)
-    lengths = high - low + 1
-    flat = made.reshape(-1)
-    for at in np.flatnonzero(lengths > _SLICED):
-        part = made[y[at], low[at] : high[at] + 1]
-        np.maximum(part, values[at], out=part)
-    single = np.flatnonzero(lengths == 1)
-    np.maximum.at(flat, y[single] * bins + low[single], values[single])
-    short = np.flatnonzero((lengths > 1) & (lengths <= _SLICED))
-    for piece in _pieces(short, lengths[short]):
-        count = lengths[piece]
-        np.maximum.at(flat, _spread(y[piece] * bins + low[piece], count), np.repeat(values[piece], count))
+class _Spans:
+    """Runs of cells: from bin `low` to bin `high` of row `y` each, as far as they are inside of the picture."""
 
+    def __init__(self, y: Int, low: Int, high: Int, bins: int) -> None:
+        inside = (high >= 0) & (low < bins)
+        self._chosen = None if inside.all() else np.flatnonzero(inside)
+        if self._chosen is not None:
+            y, low, high = y[self._chosen], low[self._chosen], high[self._chosen]
+        low, high = np.maximum(low, 0), np.minimum(high, bins - 1)
+        steps = high - low
+        self._first = y * bins + low
+        # Most are one or two bins long: their ends are all there is to paint.
+        self._longer = np.flatnonzero(steps > 0)
+        self._last = (self._first + steps)[self._longer]
+        self._inner = np.flatnonzero((steps > 1) & (steps <= _SLICED))
+        self._far = np.flatnonzero(steps > _SLICED)
+        self._steps = steps
 
-def _busy(rows: Rows, bin_ns: int, first_bin: int, bins: int, height: int) -> Cells:
-    """Return the share of each bin inside of operations; operations at once count once each, up to the whole bin."""
-    return busy_codes(_busy_ns(rows, bin_ns, first_bin, bins, height), bin_ns)
+    def paint(self, made: Cells, values: Cells) -> None:
+        """Raise each cell of a run to at least the value of its row."""
+        if self._chosen is not None:
+            values = values[self._chosen]
+        flat = made.reshape(-1)
+        np.maximum.at(flat, self._first, values)
+        np.maximum.at(flat, self._last, values[self._longer])
+        for at in self._far:
+            part = flat[self._first[at] : self._first[at] + self._steps[at]]
+            np.maximum(part, values[at], out=part)
+        for piece in _pieces(self._inner, self._steps[self._inner]):
+            count = self._steps[piece] - 1
+            np.maximum.at(flat, _spread(self._first[piece] + 1, count), np.repeat(values[piece], count))
 
 
 def busy_codes(sums: Int, bin_ns: int) -> Cells:
@@ -315,23 +364,28 @@ def busy_codes(sums: Int, bin_ns: int) -> Cells:
     return np.where(sums > 0, 1 + share, 0).astype(np.uint8)
 
 
-def _busy_ns(rows: Rows, bin_ns: int, first_bin: int, bins: int, height: int) -> Int:
-    sums = np.zeros((height, bins), np.int64)
+def _add_busy(sums: Int, rows: Rows, bin_ns: int, first_bin: int) -> None:
+    """Add the time inside of operations to each bin; operations at once count once each."""
+    bins = sums.shape[1]
     origin = first_bin * bin_ns
     start = np.maximum(rows.start_ns - origin, 0)
     end = np.minimum(rows.end_ns - origin, bins * bin_ns)
     keep = (rows.state != ABSENT) & (end > start)
-    y, start, end = rows.y[keep], start[keep], end[keep]
+    y = rows.y
+    if not keep.all():
+        y, start, end = y[keep], start[keep], end[keep]
     low, high = start // bin_ns, (end - 1) // bin_ns
-    lengths = high - low + 1
     flat = sums.reshape(-1)
-    for piece in _pieces(np.arange(len(y)), lengths):
-        count = lengths[piece]
-        at = _spread(y[piece] * bins + low[piece], count)
+    row = y * bins
+    np.add.at(flat, row + low, np.minimum(end, (low + 1) * bin_ns) - start)
+    longer = np.flatnonzero(high > low)
+    np.add.at(flat, row[longer] + high[longer], end[longer] - high[longer] * bin_ns)
+    steps = high - low
+    inner = np.flatnonzero(steps > 1)
+    for piece in _pieces(inner, steps[inner]):
+        count = steps[piece] - 1
+        at = _spread(row[piece] + low[piece] + 1, count)
         np.add.at(flat, at, np.full(len(at), bin_ns, np.int64))
-    np.subtract.at(flat, y * bins + low, start - low * bin_ns)
-    np.subtract.at(flat, y * bins + high, (high + 1) * bin_ns - end)
-    return sums
 
 
 def _pieces(at: npt.NDArray[np.int64], lengths: Int) -> list[npt.NDArray[np.int64]]:
@@ -396,7 +450,7 @@ def _build(writer: StoreWriter, tell: Tell) -> Plan | None:
     ops = int(writer.frame(_OPS_COUNT).item(0, 0))
     made = plan(int(first), int(first) + last_us * 1000, ranks, ops)
     writer.run(_PER_OP)
-    writer.run(_ALL, {"last": last_us, "long": made.long_ns // 1000})
+    writer.run(_ALL, {"last": last_us, "long": made.long_ns // 1000, "stretches": _STRETCHES})
     # In one transaction: a block that is written again leaves a hole in the file, and each commit may do that.
     writer.run("BEGIN TRANSACTION")
     rows = _add_bands(writer, made, tell)
@@ -410,26 +464,64 @@ def _build(writer: StoreWriter, tell: Tell) -> Plan | None:
 
 def _add_bands(writer: StoreWriter, made: Plan, tell: Tell) -> dict[str, Any]:
     """Write blocks and tiles, a piece of the operations at a time; return what is known of each row."""
-    count = int(writer.frame(_COUNT).item(0, 0))
     late_us = np.zeros(made.ranks, np.int64)
     band: _Band | None = None
-    for low in range(0, count, _PIECE_ROWS):
-        tell(low, count)
-        ops = Ops.of(writer.frame(_PIECE, {"low": low, "high": low + _PIECE_ROWS - 1}))
-        np.maximum.at(late_us, ops.y, ops.late_us)
-        bands = ops.y // SIDE
-        for part in np.split(np.arange(len(ops)), np.flatnonzero(np.diff(bands)) + 1):
-            number = int(bands[part[0]])
-            if band is None or band.number != number:
-                if band is not None:
-                    band.finish(writer)
-                band = _Band(made, number)
-            band.add(writer, ops.take(slice(int(part[0]), int(part[-1]) + 1)))
+    parts = writer.frame(_PARTS)
+    count, done = int(parts["rows"].sum()), 0
+    for low, high, shares in _plan_pieces(parts["part"].to_list(), parts["rows"].to_list()):
+        for share in range(shares):
+            tell(done, count)
+            values = {"low": low, "high": high, "shares": shares, "share": share, "most": _MOST_SEQ}
+            frame = writer.frame(_PIECE, values)
+            if frame.is_empty():
+                continue
+            ops = Ops.of(frame)
+            done += len(ops)
+            np.maximum.at(late_us, ops.y, ops.late_us)
+            # Bands, and of each the short before the long.
+            group = frame["part"].to_numpy() // _STRETCHES
+            order = _in_time(ops, group)
+            marks = np.flatnonzero(np.diff(group[order])) + 1
+            for chosen in np.split(order, marks):
+                number = int(group[chosen[0]]) // 2
+                if band is None or band.number != number:
+                    if band is not None:
+                        band.finish(writer)
+                    band = _Band(made, number)
+                band.add(writer, ops, chosen)
     if band is not None:
         band.finish(writer)
     tell(count, count)
     rows = writer.frame(_RANKS_OF_ROWS)
     return {"ranks": rows["rank"].to_list(), "late_us": late_us.tolist(), "entered": rows["entered"].to_list()}
+
+
+def _plan_pieces(parts: list[int], rows: list[int]) -> list[tuple[int, int, int]]:
+    """Return runs of parts of about `_PIECE_ROWS` rows: first, last, and in how many shares to read them."""
+    found: list[tuple[int, int, int]] = []
+    begin, held = 0, 0
+    for at, count in enumerate(rows):
+        if held and held + count > _PIECE_ROWS:
+            found.append((parts[begin], parts[at - 1], 1))
+            begin, held = at, 0
+        held += count
+        if held > _PIECE_ROWS:
+            # More at about one moment than fits: in any order then, a block may hold what it likes.
+            found.append((parts[begin], parts[at], -(-held // _PIECE_ROWS)))
+            begin, held = at + 1, 0
+    if held:
+        found.append((parts[begin], parts[-1], 1))
+    return found
+
+
+def _in_time(ops: Ops, group: Int) -> Int:
+    """Return the order of operations by group, then by when the median of the members came, members together."""
+    when = np.where(ops.median_us >= 0, ops.median_us, ops.start_us)
+    # Stable: what comes at one moment stays in the order of the trace, which is by group and operation.
+    order = np.argsort(when, kind="stable")
+    if (group != group[0]).any():
+        order = order[np.argsort(group[order], kind="stable")]
+    return order
 
 
 class _Band:
@@ -439,44 +531,35 @@ class _Band:
         self.number = number
         self._plan = made
         self._level = made.stored - 1
-        self._shape = (min(SIDE, made.ranks - number * SIDE), made.bins(self._level))
-        self._busy = np.zeros(self._shape, np.int64)
-        self._worst = {metric: np.zeros(self._shape, np.uint8) for metric in METRICS if metric != "busy"}
+        shape = (min(SIDE, made.ranks - number * SIDE), made.bins(self._level))
+        bin_ns = made.bins_ns[self._level]
+        self._picture = Picture(METRICS, bin_ns=bin_ns, first_bin=0, bins=shape[1], height=shape[0])
 
-    def add(self, writer: StoreWriter, ops: Ops) -> None:
-        """Paint the operations, and write them as blocks."""
-        rows = Rows.of(ops, self.number)
-        height, bins = self._shape
-        bin_ns = self._plan.bins_ns[self._level]
-        for metric, worst in self._worst.items():
-            fresh = cells(rows, metric=metric, bin_ns=bin_ns, first_bin=0, bins=bins, height=height)
-            np.maximum(worst, fresh, out=worst)
-        self._busy += _busy_ns(rows, bin_ns, 0, bins, height)
-        from_us = ops.from_us
-        # Long ones come last; a block of both would be read for nearly every window.
-        is_long = ops.end_us - from_us > self._plan.long_ns // 1000
-        marks = [0, *(np.flatnonzero(np.diff(is_long)) + 1).tolist(), len(ops)]
+    def add(self, writer: StoreWriter, ops: Ops, order: Int) -> None:
+        """Paint the operations in this order, and write them as blocks."""
         blocks: list[tuple[int, int, int, int, bytes]] = []
-        for begin, end in itertools.pairwise(marks):
-            for at in range(begin, end, BLOCK_ROWS):
-                some = slice(at, min(at + BLOCK_ROWS, end))
-                content = pack(ops.take(some))
-                first, last = int(from_us[some].min()), int(ops.end_us[some].max())
-                blocks.append((self.number, first, last, some.stop - some.start, content))
+        # A block at a time: what is worked on stays in the processor's cache.
+        for at in range(0, len(order), BLOCK_ROWS):
+            some = ops.take(order[at : at + BLOCK_ROWS])
+            self._picture.add(Rows.of(some, self.number))
+            first, last = int(some.from_us.min()), int(some.end_us.max())
+            blocks.append((self.number, first, last, len(some), pack(some)))
         _append(writer, schema.TIMELINE_BLOCKS, blocks)
 
     def finish(self, writer: StoreWriter) -> None:
         """Write the tiles of every level that is kept."""
         found: list[tuple[str, int, int, int, bytes]] = []
+        worst, sums = self._picture.worst, self._picture.busy_ns
+        assert sums is not None
         for level in range(self._level, -1, -1):
-            busy = {"busy": busy_codes(self._busy, self._plan.bins_ns[level])}
-            for metric, made in (self._worst | busy).items():
+            busy = {"busy": busy_codes(sums, self._plan.bins_ns[level])}
+            for metric, made in (worst | busy).items():
                 for x in range(-(-made.shape[1] // SIDE)):
                     content = packed(made[:, x * SIDE : (x + 1) * SIDE])
                     if content is not None:
                         found.append((metric, level, self.number, x, content))
-            self._worst = {metric: coarser(made) for metric, made in self._worst.items()}
-            self._busy = _summed(self._busy)
+            worst = {metric: coarser(made) for metric, made in worst.items()}
+            sums = _summed(sums)
         _append(writer, schema.TIMELINE_TILES, found)
 
 

@@ -59,7 +59,7 @@ class Ops:
         """Return the operations of a frame with these columns; NULL is `UNKNOWN`."""
 
         def column(name: str) -> Int:
-            return frame[name].cast(pl.Int64).fill_null(UNKNOWN).to_numpy().astype(np.int64)
+            return frame[name].cast(pl.Int64).fill_null(UNKNOWN).to_numpy()
 
         return cls(*(column(field.name) for field in fields(cls)))
 
@@ -119,19 +119,23 @@ def pack(ops: Ops) -> bytes:
         first += struct.pack("<q", column[0] if len(column) else 0)
         steps = np.diff(column, prepend=column[:1])
         # The sign goes into the lowest bit, so that small differences of either sign are small numbers.
-        folded = ((steps << 1) ^ (steps >> 63)).view(np.uint64)
+        folded = ((steps << 1) ^ (steps >> 63)).astype("<i8", copy=False).view("<u8")
+        bytes_of = folded.view(np.uint8).reshape(-1, 8)
         top = int(folded.max()) if len(folded) else 0
         width = next(width for width in _WIDTHS if top < 1 << (8 * width))
         widths.append(width)
         # All lowest bytes first, then the next ones: what is nearly always zero becomes one long run.
         for byte in range(width):
-            planes += (folded >> np.uint64(8 * byte)).astype(np.uint8).tobytes()
+            planes += bytes_of[:, byte].tobytes()
     head = _HEADER.pack(_VERSION, len(widths), len(ops)) + widths + first
     return zstandard.ZstdCompressor(level=3).compress(head + planes)
 
 
-def unpack(block: bytes) -> Ops:
+def unpack(block: bytes, *, named: bool = True, compared: bool = True) -> Ops:
     """Return the operations of a block.
+
+    What only names an operation (communicator, number, kind) and the time of its fastest member may be left out, for
+    who asks for many blocks and needs neither: these columns are `UNKNOWN` then.
 
     Raises:
         LoadError: it is not a block that this version reads.
@@ -148,8 +152,12 @@ def unpack(block: bytes) -> Ops:
         raise LoadError("a block of the timeline was written by another version; load the evidence again")
     first = struct.unpack_from(f"<{count}q", content, _HEADER.size + count)
     columns: list[Int] = []
-    for width, begin in zip(widths, first, strict=True):
-        columns.append(_column(content, at, rows, width, begin))
+    left_out = (*(() if named else (1, 2, 3)), *(() if compared else (8,)))
+    for number, (width, begin) in enumerate(zip(widths, first, strict=True)):
+        if number in left_out:
+            columns.append(np.broadcast_to(np.int64(UNKNOWN), rows))
+        else:
+            columns.append(_column(content, at, rows, width, begin))
         at += rows * width
     y, comm, seq, kind, state, near, after, end, fastest = columns
     return Ops(

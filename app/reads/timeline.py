@@ -15,7 +15,6 @@ from mycroft.app.reads import verdicts
 from mycroft.errors import MycroftError
 from mycroft.loaders import pyramid, schema
 from mycroft.loaders.pyramid import METRICS, SIDE, Plan, Rows
-from mycroft.loaders.store import Store
 from mycroft.loaders.timeline_blocks import Ops, joined, unpack
 
 BARS_MAX: Final = 12_000
@@ -26,7 +25,6 @@ HITS_MAX: Final = 12
 BLOCKS_MAX: Final = 40
 """Blocks that one answer unpacks, some 650,000 operations; a window of more has far more than bars can be drawn."""
 
-_PLAN: Final = "SELECT value FROM trace_meta WHERE key = 'timeline_plan'"
 _TILE: Final = "SELECT cells FROM timeline_tiles WHERE metric = ? AND level = ? AND y = ? AND x = ?"
 _BLOCKS: Final = """
 SELECT band, from_us, end_us, ops
@@ -49,8 +47,6 @@ FROM rank_dumps
 WHERE rank IS NOT NULL
 GROUP BY rank
 """
-# What all operations would have to be read for stands beside the plan.
-_OF_ROWS: Final = "SELECT value FROM trace_meta WHERE key = 'timeline_rows'"
 _COMMS: Final = """
 SELECT comm_id::BIGINT AS comm_id, key, coalesce("desc", key) AS "desc", kind
 FROM communicators
@@ -80,7 +76,8 @@ class TileError(MycroftError):
 
 def has_timeline(reader: TraceReader) -> bool:
     """Whether the trace holds a timeline."""
-    return reader.frame(_PLAN).height > 0
+    with reader.store() as store:
+        return pyramid.META_KEY in store.meta
 
 
 def plan_of(reader: TraceReader) -> Plan:
@@ -89,10 +86,11 @@ def plan_of(reader: TraceReader) -> Plan:
     Raises:
         NoTimelineError: it holds none.
     """
-    found = reader.frame(_PLAN)
-    if found.is_empty():
+    with reader.store() as store:
+        found = store.meta.get(pyramid.META_KEY)
+    if found is None:
         raise NoTimelineError(f"{reader.trace} holds no timeline; load the evidence again")
-    return Plan.from_json(found.item(0, 0))
+    return Plan.from_json(found)
 
 
 def describe(reader: TraceReader) -> dict[str, Any]:
@@ -101,10 +99,12 @@ def describe(reader: TraceReader) -> dict[str, Any]:
     Times are µs after the start of the timeline.
     """
     plan = plan_of(reader)
-    found = reader.frame(_OF_ROWS)
-    if found.is_empty():
+    # What all operations would have to be read for stands beside the plan.
+    with reader.store() as store:
+        found = store.meta.get(pyramid.ROWS_KEY)
+    if found is None:
         raise NoTimelineError(f"{reader.trace} holds the timeline of an older version; load the evidence again")
-    rows: dict[str, list[int]] = json.loads(found.item(0, 0))
+    rows: dict[str, list[int]] = json.loads(found)
     host_of: dict[int, str] = dict(reader.frame(_HOSTS).iter_rows())
     from_ns: dict[int, int | None] = dict(reader.frame(_FROM).iter_rows())
     hosts = sorted({host for rank in rows["ranks"] if (host := host_of.get(rank))})
@@ -196,27 +196,34 @@ def _fresh(reader: TraceReader, plan: Plan, metric: str, level: int, y: int, x: 
     bin_ns = plan.bins_ns[level]
     first_us = x * SIDE * bin_ns // 1000
     last_us = -(-(x + 1) * SIDE * bin_ns // 1000)
-    with reader.store() as store:
-        ops = _inside(store, first_us, last_us, y * SIDE, y * SIDE + SIDE - 1)
     height = min(SIDE, plan.ranks - y * SIDE)
     bins = min(SIDE, plan.bins(level) - x * SIDE)
-    rows = Rows.of(ops, y)
-    return pyramid.cells(rows, metric=metric, bin_ns=bin_ns, first_bin=x * SIDE, bins=bins, height=height)
+    picture = pyramid.Picture((metric,), bin_ns=bin_ns, first_bin=x * SIDE, bins=bins, height=height)
+    for content in _contents(reader, _window(first_us, last_us, y * SIDE, y * SIDE + SIDE - 1)):
+        # All rows of the band are in the tile, and the picture leaves out what does not reach into it.
+        ops = unpack(content, named=False, compared=metric == "wait")
+        picture.add(Rows.of(ops, y, (metric,)))
+    return picture.cells(metric)
 
 
 def _window(first_us: int, last_us: int, low: int, high: int) -> dict[str, object]:
     return {"first": first_us, "last": last_us, "low": low, "high": high}
 
 
-def _inside(store: Store, first_us: int, last_us: int, low: int, high: int, *, blocks: int = _ALL) -> Ops:
-    """Return the operations that reach into a window of times and rows, ends included, of `blocks` blocks at most."""
-    found = store.frame(_CONTENT, {**_window(first_us, last_us, low, high), "most": blocks})
+def _contents(reader: TraceReader, window: dict[str, object], *, most: int = _ALL) -> list[bytes]:
+    """Return the blocks that may reach into a window, `most` at most."""
+    with reader.store() as store:
+        return store.frame(_CONTENT, {**window, "most": most})["content"].to_list()
+
+
+def _inside(contents: list[bytes], first_us: int, last_us: int, low: int, high: int) -> Ops:
+    """Return the operations of blocks that reach into a window of times and rows, ends included."""
     parts: list[Ops] = []
-    for content in found["content"]:
+    for content in contents:
         ops = unpack(content)
         # What begins later than the window may still have been missing in it.
         reaches = (ops.from_us <= last_us) & (ops.end_us >= first_us) & (ops.y >= low) & (ops.y <= high)
-        parts.append(ops.take(reaches))
+        parts.append(ops.take(np.flatnonzero(reaches)))
     return joined(parts)
 
 
@@ -228,11 +235,13 @@ def bars(reader: TraceReader, first_us: int, last_us: int, low: int, high: int) 
     far too many is an estimate, and marked as one.
     """
     plan = plan_of(reader)
-    with reader.store() as store:
-        found = store.frame(_BLOCKS, _window(first_us, last_us, low, high))
-        if found.height > BLOCKS_MAX:
-            return HEADER.pack(BARS_VERSION, 0, _estimate(found, plan, first_us, last_us, low, high), 1)
-        ops = _inside(store, first_us, last_us, low, high)
+    window = _window(first_us, last_us, low, high)
+    contents = _contents(reader, window, most=BLOCKS_MAX + 1)
+    if len(contents) > BLOCKS_MAX:
+        with reader.store() as store:
+            found = store.frame(_BLOCKS, window)
+        return HEADER.pack(BARS_VERSION, 0, _estimate(found, plan, first_us, last_us, low, high), 1)
+    ops = _inside(contents, first_us, last_us, low, high)
     total = len(ops)
     if total > BARS_MAX or high - low > 0xFFFF:
         return HEADER.pack(BARS_VERSION, 0, total, 0)
@@ -264,11 +273,13 @@ def _estimate(blocks: pl.DataFrame, plan: Plan, first_us: int, last_us: int, low
 def hits(reader: TraceReader, first_us: int, last_us: int, row: int) -> dict[str, Any]:
     """Return the operations of one row within a window, the nearest to its middle first, and how many there are."""
     plan = plan_of(reader)
-    with reader.store() as store:
-        found = store.frame(_BLOCKS, _window(first_us, last_us, row, row))
-        ops = _inside(store, first_us, last_us, row, row, blocks=BLOCKS_MAX)
+    window = _window(first_us, last_us, row, row)
+    contents = _contents(reader, window, most=BLOCKS_MAX + 1)
+    ops = _inside(contents[:BLOCKS_MAX], first_us, last_us, row, row)
     total = len(ops)
-    if found.height > BLOCKS_MAX:
+    if len(contents) > BLOCKS_MAX:
+        with reader.store() as store:
+            found = store.frame(_BLOCKS, window)
         total = max(total, _estimate(found, plan, first_us, last_us, row, row))
     middle = (first_us + last_us) // 2
     away = np.abs(np.maximum(ops.start_us, middle) - np.minimum(ops.end_us, middle))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,27 @@ def test_tiles_that_are_kept_are_those_that_the_rows_give(built: tuple[Path, Pla
                     continue
                 tile = np.frombuffer(gzip.decompress(content), np.uint8).reshape(SIDE, SIDE)
                 assert np.array_equal(tile[:, :bins], wanted)
+
+
+@pytest.mark.parametrize("most", [1, 7, 50])
+def test_pieces_of_any_size_make_the_same_timeline(
+    built: tuple[Path, Plan], most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where more operations begin at one moment than a piece holds."""
+    path = tmp_path / "pieces.duckdb"
+    write_rows(path, flow_trace.rows("ring"))
+    monkeypatch.setattr(pyramid, "_PIECE_ROWS", most)
+    assert pyramid.build(path) == built[1]
+
+    def content(of: Path) -> tuple[list[tuple[object, ...]], list[tuple[int, ...]]]:
+        with open_store(of) as store:
+            tiles = store.frame("FROM timeline_tiles ORDER BY metric, level, y, x").rows()
+            ops = all_ops(store)
+            counts = store.frame("SELECT sum(ops)::BIGINT FROM timeline_blocks").item()
+        assert counts == len(ops)
+        return tiles, sorted(zip(*(getattr(ops, field.name).tolist() for field in fields(Ops)), strict=True))
+
+    assert content(path) == content(built[0])
 
 
 def test_a_member_that_did_not_come_is_marked_until_the_end(tmp_path: Path) -> None:

@@ -39,6 +39,16 @@ def test_what_is_packed_comes_out_again(rows: list[tuple[int, ...]]) -> None:
         assert getattr(found, field.name).tolist() == getattr(made, field.name).tolist(), field.name
 
 
+@given(st.lists(op, min_size=1, max_size=20))
+def test_columns_that_nobody_asked_for_are_unknown_and_the_others_right(rows: list[tuple[int, ...]]) -> None:
+    made = ops_of(rows)
+    found = unpack(pack(made), named=False, compared=False)
+    for field in fields(Ops):
+        left_out = field.name in {"comm", "seq", "kind", "fastest_us"}
+        wanted = [UNKNOWN] * len(rows) if left_out else getattr(made, field.name).tolist()
+        assert getattr(found, field.name).tolist() == wanted, field.name
+
+
 def test_late_wait_and_when_it_begins_follow_from_what_is_kept() -> None:
     made = ops_of(
         [
