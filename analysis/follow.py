@@ -36,21 +36,19 @@ def follow(
 ) -> tuple[Report, ...]:
     """Return the reports in order of time, each with at least one finding that is new (category, accused ranks).
 
-    Its first report's `at_ns` less the time of a fault is the delay of detection. Asked for no more than five seconds,
-    as by one who looks at a running job, it tells how things stand at the end of them, and of slowness that goes on.
+    Its first report's `at_ns` less the time of a fault is the delay of detection. Who looks at a running job asks
+    `present` instead.
     """
     span = store.frame(SPAN).row(0)
     if span[0] is None:
         return ()
     first = int(span[0]) if since_ns is None else since_ns
     last = int(span[1]) if until_ns is None else until_ns
-    # Asked for the last moments only: what matters is how things stand now.
-    live = since_ns is not None and until_ns is not None and last - first <= WALK_AGAIN_NS
     offsets = clock_offsets(store, at=last)
     found = find_slowness(store, limits, at=last, offsets=offsets)
     firings = [
-        *stall_ticks(store, limits, first, last, offsets, only_last=live),
-        *slow_firings(store, limits, first, last, found, again=live),
+        *stall_ticks(store, limits, first, last, offsets),
+        *slow_firings(store, limits, first, last, found),
         *intermittent_firings(store, limits, first, last, offsets),
     ]
     firings.sort(key=lambda f: (f.at_ns, f.detector, f.comm if f.comm is not None else -1, f.ranks))

@@ -219,14 +219,8 @@ def _comm_silent(
 # ---- slowness and intermittent stalls --------------------------------------------------------------
 
 
-def slow_firings(
-    store: Frames, limits: FlowLimits, first: int, last: int, found: Slowness | None, *, again: bool = False
-) -> list[Firing]:
-    """Return each confirmed alarm once, at the first tick after the iteration that confirmed it.
-
-    `again`: what was in alarm before `first` is told of at its first iteration after that; who looks every second needs
-    not go through all iterations for it.
-    """
+def slow_firings(store: Frames, limits: FlowLimits, first: int, last: int, found: Slowness | None) -> list[Firing]:
+    """Return each confirmed alarm once, at the first tick after the iteration that confirmed it."""
     if found is None:
         return []
     hosts: dict[int, list[int]] = {}
@@ -239,8 +233,6 @@ def slow_firings(
         alarms |= w.alarm.any(axis=1)
     for row in np.nonzero(alarms)[0]:
         tick = (int(found.service.ends[row]) // limits.tick_ns + 1) * limits.tick_ns
-        if again and tick < first:
-            continue
         for one in culprits(found, int(row)):
             if one.key in told:
                 continue

@@ -1,8 +1,8 @@
 """Incidents of a job: opened by findings, revised as the verdict changes, merged, and closed when it is over.
 
-Hysteresis: a finding of slowness must be there at two looks 4 s apart and at most of those between; those of stalls
-and crashes have waited for their age limits already. An incident closes once it has not been found for a while of looks
-that judged the whole job.
+Hysteresis: who is slow must have been so for 4 s, at most of the iterations that ended meanwhile and at the newest;
+what was held up now and then, at two looks 4 s apart and at most of those between. Stalls and crashes have waited for
+their age limits already. An incident closes once it has not been found for a while of looks that judged the whole job.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from mycroft.app.live.judge import Seen
 from mycroft.app.live.state import Incident, LiveState
 
 LOG: Final = logging.getLogger("mycroft.watch")
@@ -20,8 +21,8 @@ CLOSE_S: Final = 20.0
 SLOW_LOOKS: Final = 2
 SLOW_S: Final = 4.0
 AGREE_S: Final = 10.0
-# Looks in a row that may miss something slow that is not open yet, and how long it is looked for after that: detectors
-# tell of it once only.
+# Looks or iterations in a row that may miss something slow that is not open yet, and how long looks go on for it after
+# that: detectors tell of it once only.
 MISSES: Final = 1
 RECALL_S: Final = 60.0
 _WORDS: Final = ("low", "medium", "high")
@@ -48,15 +49,31 @@ class _Seen:
 
 @dataclass
 class _Candidate:
+    """Something slow that is not open yet.
+
+    Of a job's iterations, each of which counts once, or of looks: times are then seconds of the job's clock, or of
+    ours. `looks` counts where it was found, `missed` where it was not.
+    """
+
     finding: Mapping[str, Any]
     first: float
+    of_iterations: bool = False
     looks: int = 0
     missed: int = 0
     missed_in_a_row: int = 0
 
     def lasts(self, now: float) -> bool:
-        """Whether it was there again after a while, and not only now and then."""
-        return self.looks >= SLOW_LOOKS and self.looks > 2 * self.missed and now - self.first >= SLOW_S
+        """Whether it was there for a while, and not only now and then."""
+        if self.looks <= 2 * self.missed or now - self.first < SLOW_S:
+            return False
+        # An iteration that is longer than all of this has waited for several of its like in the rules.
+        return self.missed_in_a_row == 0 if self.of_iterations else self.looks >= SLOW_LOOKS
+
+    def miss(self) -> bool:
+        """Count that it was not found, and return whether that is once too often."""
+        self.missed += 1
+        self.missed_in_a_row += 1
+        return self.missed_in_a_row > MISSES
 
 
 @dataclass
@@ -79,8 +96,13 @@ class Incidents:
 
     @property
     def doubts(self) -> bool:
-        """Whether something slow waits to be seen again: it opens at the look that still finds it, `SLOW_S` later."""
+        """Whether something slow is waited for to last: it opens at the look that still finds it, `SLOW_S` later."""
         return any(candidate.finding["status"] == "slow" for candidate in self._candidates.values())
+
+    @property
+    def unsure(self) -> bool:
+        """Whether only a look that judges the whole job can tell whether something slow lasts."""
+        return any(c.finding["status"] == "slow" and not c.of_iterations for c in self._candidates.values())
 
     @property
     def any_open(self) -> bool:
@@ -112,27 +134,60 @@ class Incidents:
             if stands and finding["status"] == "slow":
                 continue
             key = self._candidate(finding)
+            if key in self._candidates and self._candidates[key].of_iterations:
+                continue
             keys.add(key)
             candidate = self._candidates.setdefault(key, _Candidate(finding, now))
-            candidate.finding = finding
-            candidate.looks += 1
-            candidate.missed_in_a_row = 0
+            _see(candidate, finding)
             if self._explained(finding):
                 continue
             if finding["status"] != "slow" or candidate.lasts(now):
                 del self._candidates[key]
                 self._open_one(finding, why)
         if judged:
-            for key in [key for key in self._candidates if key not in keys and not stands]:
-                missed = self._candidates[key]
-                missed.missed += 1
-                missed.missed_in_a_row += 1
-                if missed.missed_in_a_row > MISSES:
+            for key, candidate in list(self._candidates.items()):
+                if not candidate.of_iterations and key not in keys and not stands and candidate.miss():
                     del self._candidates[key]
                     self._recalled_until = now + RECALL_S
             for name, seen in list(self._open.items()):
                 if now - seen.last > CLOSE_S:
                     self._close(name)
+
+    def take_iterations(self, iterations: Sequence[Seen], *, at_ns: int, stands: bool) -> None:
+        """Take who was slow at iterations that have ended since the last look, in their order.
+
+        Args:
+            iterations: each is told once, however often somebody looks.
+            at_ns: the moment of the look, ns UTC of the job's clock.
+            stands: the job makes no progress now: nothing says whether who was slow still is.
+        """
+        for iteration in iterations:
+            self._take_iteration(iteration)
+        for key, candidate in list(self._candidates.items()):
+            if candidate.of_iterations and not stands and candidate.lasts(at_ns / 1e9):
+                del self._candidates[key]
+                self._open_one(candidate.finding, "slow, iteration after iteration")
+
+    def _take_iteration(self, iteration: Seen) -> None:
+        keys: set[str] = set()
+        revised: set[str] = set()
+        for finding in sorted(iteration.findings, key=lambda f: -_WORDS.index(f["confidence"])):
+            known = self._of(finding)
+            if known is not None:
+                self._open[known.incident].last = self.clock()
+                if known.incident not in revised:
+                    revised.add(known.incident)
+                    self._revise(known, finding, "slow, iteration after iteration")
+                continue
+            key = self._candidate(finding)
+            keys.add(key)
+            candidate = self._candidates.get(key)
+            if candidate is None or not candidate.of_iterations:
+                candidate = self._candidates[key] = _Candidate(finding, iteration.at_ns / 1e9, of_iterations=True)
+            _see(candidate, finding)
+        for key, candidate in list(self._candidates.items()):
+            if candidate.of_iterations and key not in keys and candidate.miss():
+                del self._candidates[key]
 
     def _candidate(self, finding: Mapping[str, Any]) -> str:
         """Return the candidate that a finding is of: one that shares a rank was not named quite the same."""
@@ -227,6 +282,12 @@ class Incidents:
         LOG.warning("incident %s is over%s", name, f": it is {merged_into}" if merged_into else "")
         if merged_into is None:
             self.told("closed", closed)
+
+
+def _see(candidate: _Candidate, finding: Mapping[str, Any]) -> None:
+    candidate.finding = finding
+    candidate.looks += 1
+    candidate.missed_in_a_row = 0
 
 
 def essence(finding: Mapping[str, Any]) -> tuple[object, ...]:

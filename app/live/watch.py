@@ -28,6 +28,7 @@ from mycroft.app.live.state import Incident, LiveState
 from mycroft.errors import MycroftError
 
 if TYPE_CHECKING:
+    from mycroft.app.live.relayed import Relayed
     from mycroft.app.live.spans import Spans
     from mycroft.loaders.collector import Process, Window
 
@@ -38,8 +39,8 @@ NEWS_S: Final = 0.1
 _NEWS_SHARE: Final = 0.2
 # Between two looks at a job that goes on: slowness takes iterations to show, and stalls are looked at when told of.
 QUIET_S: Final = 2.0
-# ... and where something slow waits to be seen a second time.
-DOUBT_S: Final = 1.0
+# ... and where something slow is waited for to last.
+DOUBT_S: Final = 0.3
 # A host that has said nothing for this long is silent: nobody waits for it any more.
 PATIENCE_S: Final = 6.0
 BLIND_S: Final = 60.0
@@ -72,6 +73,8 @@ class _Job:
     title: str
     incidents: Incidents
     looked_ns: int = 0
+    seen_ns: int = 0
+    """End of the last iteration that was looked at."""
     next_look: float = 0.0
     judged: float = 0.0
     published: float = 0.0
@@ -127,6 +130,7 @@ class Watch:
         self._each_tick = each_tick
         self._publishing = publish
         self._spans = spans
+        self._relayed: Relayed | None = None  # made with the first relay
         self._jobs: dict[str, _Job] = {}
         self._names: dict[str, str] = {}  # of the job of a process, as the last tick had it
         self._operations_told: set[str] = set()
@@ -167,6 +171,7 @@ class Watch:
                 if known is not None:
                     known.problem = text
                     known.next_look = time.monotonic() + 5.0
+        self._look_at_relays()
         with contextlib.suppress(MycroftError):
             self._each_tick()
         if began - self._swept > SWEEP_S:
@@ -183,6 +188,7 @@ class Watch:
                     "rows": self.window.rows,
                     "batches": self.window.batches,
                     "unreadable": self.window.unreadable,
+                    "relays": {} if self._relayed is None else self._relayed.numbers,
                     "problems": {job.job: job.problem for job in self._jobs.values() if job.problem},
                 }
             }
@@ -198,13 +204,16 @@ class Watch:
         if name is None:
             first = min(comm.hash for process in group for comm in process.status.communicators if comm.hash)
             name = new_trace_id(title, str(first))
+        return self._job_named(name, title)
+
+    def _job_named(self, name: str, title: str) -> _Job:
         job = self._jobs.get(name)
         if job is None:
             incidents = Incidents(
                 name, self.state, lambda event, incident: self._incident(name, title, event, incident)
             )
             job = self._jobs[name] = _Job(name, title, incidents)
-            LOG.info("watches %s: %d processes", name, len(group))
+            LOG.info("watches %s", name)
         return job
 
     def _look(self, job: _Job, group: Sequence[Process]) -> None:
@@ -227,19 +236,41 @@ class Watch:
         job.over = False
         if at_ns <= job.looked_ns and not job.incidents.any_open:
             return  # nothing new was told
-        judge = job.incidents.doubts or (job.incidents.any_open and now - job.judged >= JUDGE_S)
+        judge = job.incidents.unsure or (job.incidents.any_open and now - job.judged >= JUDGE_S)
         since = job.looked_ns or at_ns - _FIRST_NS
-        found = look(group, since_ns=min(since, at_ns), at_ns=at_ns, judge=judge)
+        seen = job.seen_ns or at_ns - _FIRST_NS
+        found = look(group, since_ns=min(since, at_ns), at_ns=at_ns, seen_ns=seen, judge=judge)
         job.looked_ns = max(at_ns, job.looked_ns)
+        job.seen_ns = max([job.seen_ns, *(iteration.at_ns for iteration in found.iterations)])
         if judge:
             job.judged = now
         job.ended = sum(process.ended for process in group)
-        job.incidents.take(found.findings, judged=judge, why=found.fired, stands=silence_ns(group) > SOON_NS)
+        stands = silence_ns(group) > SOON_NS
+        job.incidents.take_iterations(found.iterations, at_ns=at_ns, stands=stands)
+        job.incidents.take(found.findings, judged=judge, why=found.fired, stands=stands)
         # A look that costs much must not take the whole machine; waiting for a processor is no cost.
         job.next_look = now + max(DOUBT_S if job.incidents.doubts else QUIET_S, 2 * found.cpu_s)
         self._gather(job, group)
         if now - job.published > PUBLISH_S:
             self._publish(job, None, group, "the last minutes")
+
+    def _look_at_relays(self) -> None:
+        """Look at the jobs that relays tell of; most collectors have none."""
+        if not self.window.relays:
+            return
+        if self._relayed is None:
+            from mycroft.app.live.relayed import Relayed
+
+            self._relayed = Relayed(
+                self.state,
+                lambda name, title: self._job_named(name, title).incidents,
+                self._publish_brought,
+                evidence_s=EVIDENCE_S,
+            )
+        try:
+            self._relayed.tick(list(self.window.relays.values()))
+        except Exception:
+            LOG.exception("what relays tell cannot be judged")
 
     def _note(self, job: _Job, group: Sequence[Process], silent: Sequence[str]) -> None:
         hosts = sorted({process.host for process in group})
@@ -271,6 +302,10 @@ class Watch:
 
     def _incident(self, name: str, title: str, event: Event, incident: Incident) -> None:
         self._told(event, incident, title)
+        if self._relayed is not None and self._relayed.is_of(name):
+            if event == "opened":
+                self._relayed.opened(name, incident)
+            return
         job = self._jobs.get(name)
         group = self._processes_of(name)
         if job is None or not group:
@@ -325,6 +360,11 @@ class Watch:
         except queue.Full:
             LOG.warning("publishing is behind; %s is left out", job.job)
 
+    def _publish_brought(self, job: str, incident: Incident, why: str) -> None:
+        """Publish what was brought for an incident of a job of which there is no window here."""
+        if self._publishing:
+            self._queue.put_nowait(_Publication(job, incident.incident, incident.revisions, why, ()))
+
     def publish_one(self, item: _Publication) -> None:
         """Publish a generation, and let an incident follow what its evidence says."""
         job = self._jobs[item.job]
@@ -336,6 +376,8 @@ class Watch:
             matching = [f for f in published.verdict["findings"] if same(incident.finding, f)]
             matching.sort(key=lambda f: f["category"] != incident.category)
             finding = matching[0] if matching else None
+            if finding is not None and self._relayed is not None:
+                finding = self._relayed.weighed(incident.incident, finding)
             revision = item.revision
             if evidence and finding is not None and incident.closed is None:
                 before = incident.revisions
@@ -400,7 +442,7 @@ class Watch:
         self.close()
 
     def _wait_for_news(self, due: float) -> None:
-        """Wait for the next tick, or until a job that seems to stand has told more: then each second counts."""
+        """Wait for the next tick, or until a job that seems to stand or to be slow has told more."""
         pause = NEWS_S
         while not self._stopping.wait(min(pause, max(0.05, due - time.monotonic()))):
             began = time.monotonic()
@@ -409,13 +451,16 @@ class Watch:
             pause = max(NEWS_S, (time.monotonic() - began) / _NEWS_SHARE)
 
     def _news(self) -> bool:
-        """Whether all hosts of a job that seems to stand have told of a later moment than was looked at."""
+        """Whether all hosts of a job in which something seems wrong have told of a later moment than was looked at."""
         from mycroft.loaders.collector import fresh_until
 
+        now = time.monotonic()
         for group in self.window.jobs():
             name = self._names.get(group[0].key)
             job = self._jobs.get(name) if name is not None else None
-            if job is None or job.over or not is_due(group, job.ended, rested=False):
+            if job is None or job.over:
+                continue
+            if not is_due(group, job.ended, rested=job.incidents.doubts and now >= job.next_look):
                 continue
             at_ns, _ = fresh_until(group, patience_s=PATIENCE_S)
             if at_ns > job.looked_ns:
