@@ -232,7 +232,10 @@ class Door:
 
 def asked(requests: Sequence[EvidenceRequest]) -> bytes:
     """Return the answer that asks an agent for evidence."""
-    wanted = [{"id": r.request, "incident": r.incident, "processes": list(r.processes)} for r in requests]
+    wanted = [
+        {"id": r.request, "incident": r.incident, "processes": list(r.processes), "until_ns": r.until_ns}
+        for r in requests
+    ]
     return msgspec.json.encode({"requests": wanted})
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 LOG: Final = logging.getLogger("mycroft.watch")
 KEPT: Final = 3
-_MOST_FILES: Final = 400
+_MOST_FILES: Final = 1200
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +44,8 @@ def publish_live(
 ) -> LivePublished:
     """Load and diagnose a job's window with the evidence of its incidents, and publish it as the next generation.
 
+    Without traces, of a job that relays tell of, the evidence is all that there is.
+
     Raises:
         MycroftError: if it cannot be loaded or kept.
     """
@@ -54,9 +56,11 @@ def publish_live(
     from mycroft.tracer import export_trace
 
     with work_dir(data_dir) as folder:
-        window = folder / "window.parquet"
-        export_trace(traces, window, format_="parquet")
-        sources = [NamedFile("window.parquet", window), *(NamedFile(name, path) for name, path in evidence)]
+        sources = [NamedFile(name, path) for name, path in evidence]
+        if traces:
+            window = folder / "window.parquet"
+            export_trace(traces, window, format_="parquet")
+            sources.insert(0, NamedFile("window.parquet", window))
         draft = prepare(sources, folder, Stages(lambda _stages, _problems: None), ranks_expected=_world(traces))
         verdict = draft.verdict
         first = verdict.findings[0] if verdict.findings else None

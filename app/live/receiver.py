@@ -27,7 +27,8 @@ from mycroft.tracer.agent.batch import MOST_WIRE_BYTES, BatchError, key_of
 LOG: Final = logging.getLogger("mycroft.collector")
 MOST_FILE_BYTES: Final = 64 << 20
 MOST_INCIDENT_BYTES: Final = 512 << 20
-_MOST_FILES: Final = 400
+# A job of a million ranks has five hundred relays, each of which may bring some.
+_MOST_FILES: Final = 1200
 _LOOK_S: Final = 0.5
 
 
@@ -114,7 +115,10 @@ def create_receiver(collector: Collector, state: LiveState, *, tokens: tuple[Age
             requests = state.hand_requests(key.host)
             waiting.forget()
             if requests:
-                asked = [{"id": r.request, "incident": r.incident, "processes": list(r.processes)} for r in requests]
+                asked = [
+                    {"id": r.request, "incident": r.incident, "processes": list(r.processes), "until_ns": r.until_ns}
+                    for r in requests
+                ]
                 return flask.jsonify(requests=asked)
         return "", 204
 

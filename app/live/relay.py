@@ -62,7 +62,8 @@ _AT_ONCE: Final = 128
 _TRIES: Final = 5
 _REMEMBERED: Final = 256
 _MOST_OPEN: Final = 64
-_ALWAYS: Final = Span(0, (1 << 63) - 1)
+_OP_COLUMNS: Final = ("process", "position", "enq_ts", "comm", "op_seq", "op_kind", "p2p", "op_state", "peer", "op_id")
+_ALWAYS: Final = Span(0, 1 << 62)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,13 +88,14 @@ class Operations:
         if kind == "op" and rows.num_rows:
             place = rows.schema.get_field_index("process")
             plain = rows.set_column(place, "process", rows.column("process").cast(pa.string()))
-            self._new.append(partial(OP_STATES, _Rows(plain), _ALWAYS))
+            self._new.append(plain.select(_OP_COLUMNS))
 
     def state(self, known: Sequence[str]) -> Any:
         """Return the operations that count, as `OP_STATES` has them; of processes that are not known any more none."""
-        if self._new:
-            self._state = merge(OP_STATES, [self._state, *self._new])
-            self._new = []
+        new, self._new = self._new, []
+        if new:
+            made = partial(OP_STATES, _Rows(pa.concat_tables(new)), _ALWAYS)
+            self._state = merge(OP_STATES, [self._state, made])
         kept: Any = _what_counts(pl.DataFrame(self._state), known).to_arrow()
         self._state = kept.cast(OP_STATES.schema)
         return self._state
@@ -183,6 +185,7 @@ class Relay:
             parts.append(
                 Part(
                     at_ns=at_ns,
+                    comm=min(c.hash for process in processes for c in process.status.communicators if c.hash),
                     job=next((process.status.job for process in processes if process.status.job), "")[:200],
                     world_size=max((size for size in told if size), default=None),
                     processes=len(processes),

@@ -70,7 +70,8 @@ CREATE TABLE IF NOT EXISTS live_requests (
     created REAL NOT NULL,
     handed REAL,
     ended REAL,
-    problems TEXT
+    problems TEXT,
+    until_ns INTEGER NOT NULL DEFAULT 0
 );
 CREATE TABLE IF NOT EXISTS live_evidence (
     incident TEXT NOT NULL,
@@ -160,7 +161,10 @@ class Revision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvidenceRequest:
-    """What one agent is to bring for one incident. `problems`: what could not be had; None: not ended."""
+    """What one agent is to bring for one incident. `problems`: what could not be had; None: not ended.
+
+    Of a relay: rows of ranks up to `until_ns` (UTC, 0: all).
+    """
 
     request: str
     incident: str
@@ -170,6 +174,7 @@ class EvidenceRequest:
     handed: float | None
     ended: float | None
     problems: tuple[str, ...]
+    until_ns: int = 0
 
 
 class LiveState:
@@ -184,6 +189,10 @@ class LiveState:
             if "page" not in {row["name"] for row in connection.execute("PRAGMA table_info(live_revisions)")}:
                 with contextlib.suppress(sqlite3.OperationalError):
                     connection.execute("ALTER TABLE live_revisions ADD COLUMN page TEXT")
+            # ... and of before relays were asked for rows up to a moment.
+            if "until_ns" not in {row["name"] for row in connection.execute("PRAGMA table_info(live_requests)")}:
+                with contextlib.suppress(sqlite3.OperationalError):
+                    connection.execute("ALTER TABLE live_requests ADD COLUMN until_ns INTEGER NOT NULL DEFAULT 0")
 
     def _rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
         with self._state.connection() as connection:
@@ -342,7 +351,7 @@ class LiveState:
 
     # ---- evidence ------------------------------------------------------------------
 
-    def ask(self, incident: str, host: str, processes: Sequence[str]) -> str:
+    def ask(self, incident: str, host: str, processes: Sequence[str], *, until_ns: int = 0) -> str:
         """Ask the agent of a host for evidence of processes; once an incident and host."""
         request = new_id()
         with self._state.transaction() as connection:
@@ -352,8 +361,9 @@ class LiveState:
             if known is not None:
                 return str(known["request"])
             connection.execute(
-                "INSERT INTO live_requests (request, incident, host, processes, created) VALUES (?, ?, ?, ?, ?)",
-                (request, incident, host, json.dumps(list(processes)), now()),
+                "INSERT INTO live_requests (request, incident, host, processes, created, until_ns) "
+                "VALUES (?, ?, ?, ?, ?, ?)",
+                (request, incident, host, json.dumps(list(processes)), now(), until_ns),
             )
         return request
 

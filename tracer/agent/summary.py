@@ -41,10 +41,12 @@ COLUMNS: Final = pa.schema(
 class Part(msgspec.Struct, frozen=True, kw_only=True):
     """The processes of one job that a relay has. `silent`: hosts of it that have stopped to speak, left out.
 
-    `at_ns` (UTC): up to when all hosts that speak have told what happened.
+    `at_ns` (UTC): up to when all hosts that speak have told what happened. `comm`: the least hash of its communicators,
+    also of those of which there are no rows.
     """
 
     at_ns: int = 0
+    comm: int = 0
     job: str = ""
     world_size: int | None = None
     processes: int = 0
