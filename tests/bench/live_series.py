@@ -95,6 +95,12 @@ def stop(process: subprocess.Popen[bytes]) -> float:
     return used.ru_utime + used.ru_stime
 
 
+def used_s(pid: int) -> float:
+    """Return the CPU seconds of a process by now."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 class Run:
     """One run of one fault; `facts` is what the results keep of it."""
 
@@ -122,6 +128,9 @@ class Run:
         self.state = LiveState(State(self.data))
         self.cpu: dict[str, float] = {}
         self.ends: list[tuple[float, int]] = []  # when the broken rank ended an iteration
+        self.watch_used: list[
+            tuple[float, float]
+        ] = []  # time, and CPU seconds of the watch by then, once all is watched
         self.problem = ""
 
     def run(self) -> dict[str, Any]:
@@ -133,7 +142,7 @@ class Run:
         try:
             self.job.start()
             agents = self._agents(collector.url)
-            self._follow([watch, *agents])
+            self._follow(watch, agents)
             facts = self._facts()
         finally:
             self.cpu["agents"] = sum(stop(agent) for agent in agents)
@@ -157,8 +166,9 @@ class Run:
             found.append(command("agent", url, *options, log=self.scratch / f"agent{number}.log"))
         return found
 
-    def _follow(self, started: Sequence[subprocess.Popen[bytes]]) -> None:
+    def _follow(self, watch: subprocess.Popen[bytes], agents: Sequence[subprocess.Popen[bytes]]) -> None:
         """Break the job when all of it is watched, and wait for the alert and what comes after it."""
+        started = [watch, *agents]
         job, world = self.job, self.job.scenario.layout.world
         target = job.scenario.rank or 0
         began = time.monotonic()
@@ -170,7 +180,9 @@ class Run:
             if iteration >= 0 and (not self.ends or self.ends[-1][1] != iteration):
                 self.ends.append((time.time(), iteration))
             # Agents and watch are at work for hours when a fault comes; their start is no part of a delay.
-            watched = watched or any(j.facts.get("processes") == world for j in self.state.jobs())
+            if not watched and any(j.facts.get("processes") == world for j in self.state.jobs()):
+                watched = True
+                self.watch_used.append((time.monotonic(), used_s(watch.pid)))
             if any(process.poll() is not None for process in started):
                 self.problem = f"the watch or an agent has ended; see the logs in {self.scratch}"
                 return
@@ -189,6 +201,7 @@ class Run:
             if job.over() in ("finished", "all ranks ended") and self.healthy:
                 self.problem = f"the healthy job ended: {job.over()}"
                 return
+        self.watch_used.append((time.monotonic(), used_s(watch.pid)))
 
     def _effect(self) -> float:
         """When the fault first showed, seconds since the epoch; its injection where nothing says that it was later."""
@@ -206,6 +219,13 @@ class Run:
         slower = [start for span, start, i in spans if i > last_whole and span > SLOWER * usual]
         return max(injected, min(slower, default=injected))
 
+    def _watch_cores(self) -> float | None:
+        """Share of a core that the watch took from when it saw all of the job; its start is no part of it."""
+        if len(self.watch_used) < 2:
+            return None
+        (since, before), (until, after) = self.watch_used
+        return (after - before) / (until - since)
+
     def _facts(self) -> dict[str, Any]:
         truth = self.job.truth()
         incidents = sorted(self.state.incidents(), key=lambda i: i.opened)
@@ -220,6 +240,8 @@ class Run:
             "seconds": time.time() - self.ends[0][0] if self.ends else 0.0,
             "job_cores": sum(sum(rank.cpu_s) for rank in self.job.ranks) / max(1e-9, sum(self.job.ranks[0].seconds)),
             "load": os.getloadavg()[0],
+            "injected": None if self.healthy else injected,
+            "watch_cores": self._watch_cores(),
             "incidents": len(incidents),
             "alerts": len(self.webhook.alerts),
         }
