@@ -40,7 +40,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--spool-mb", metavar="N", type=options.count, default=256, help="size of the spool (%(default)s)"
     )
     parser.add_argument(
-        "--interval", metavar="S", type=options.seconds, default=1.0, help="seconds between batches (1)"
+        "--interval",
+        metavar="S",
+        type=options.seconds,
+        default=1.0,
+        help="seconds between batches (1); half of it while the collector takes them at once",
     )
     parser.add_argument(
         "--no-devices",
