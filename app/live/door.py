@@ -232,11 +232,7 @@ class Door:
 
 def asked(requests: Sequence[EvidenceRequest]) -> bytes:
     """Return the answer that asks an agent for evidence."""
-    wanted = [
-        {"id": r.request, "incident": r.incident, "processes": list(r.processes), "until_ns": r.until_ns}
-        for r in requests
-    ]
-    return msgspec.json.encode({"requests": wanted})
+    return msgspec.json.encode({"requests": [request.asked() for request in requests]})
 
 
 def _headers(scope: Scope) -> dict[str, str]:

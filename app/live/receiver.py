@@ -115,11 +115,7 @@ def create_receiver(collector: Collector, state: LiveState, *, tokens: tuple[Age
             requests = state.hand_requests(key.host)
             waiting.forget()
             if requests:
-                asked = [
-                    {"id": r.request, "incident": r.incident, "processes": list(r.processes), "until_ns": r.until_ns}
-                    for r in requests
-                ]
-                return flask.jsonify(requests=asked)
+                return flask.jsonify(requests=[request.asked() for request in requests])
         return "", 204
 
     @server.post("/api/v1/evidence")

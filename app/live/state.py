@@ -176,6 +176,11 @@ class EvidenceRequest:
     problems: tuple[str, ...]
     until_ns: int = 0
 
+    def asked(self) -> dict[str, Any]:
+        """Return what the agent is told of it."""
+        until = {"until_ns": self.until_ns} if self.until_ns else {}
+        return {"id": self.request, "incident": self.incident, "processes": list(self.processes), **until}
+
 
 class LiveState:
     """The tables of the live part of a state file; any process and thread."""
