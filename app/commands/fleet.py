@@ -14,7 +14,7 @@ from mycroft.app.commands.command import Command
 if TYPE_CHECKING:
     from mycroft.analysis.fleet import Executor, Window
     from mycroft.analysis.fleet.report import FleetReport, Happened
-    from mycroft.loaders.fleet import FleetReader
+    from mycroft.loaders.fleet import FleetReader, FleetStore
 
 _SHOWN = 20
 STORE_HELP = "a fleet's store: a folder or s3://bucket/prefix (default: that of the collector in --data)"
@@ -32,7 +32,7 @@ def span(text: str) -> float:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    verbs = parser.add_subparsers(dest="fleet_verb", metavar="report|sql|push|retain", required=True)
+    verbs = parser.add_subparsers(dest="fleet_verb", metavar="report|sql|push|compact|retain", required=True)
     report = verbs.add_parser("report", help="incidents, repeat offenders, cost in GPU-hours, hardware that stands out")
     report.add_argument("--json", action="store_true", help="as one JSON object")
     sql = verbs.add_parser("sql", help="answer one SELECT over the rows and roll-ups of a window")
@@ -60,6 +60,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     push.add_argument(
         "--everything", action="store_true", help="the collector has stopped for good: what it has will not change"
     )
+    compact = verbs.add_parser(
+        "compact", help="put small segments of a fleet's store together; readers are undisturbed"
+    )
+    compact.add_argument("store", metavar="URL", help="a folder, also of a shared file system, or s3://bucket/prefix")
+    compact.add_argument(
+        "--at-least", type=options.count, default=8, metavar="N", help="of a table and hour; fewer stay (%(default)s)"
+    )
     retain = verbs.add_parser("retain", help="remove old history from a fleet's store, and files of writers that died")
     retain.add_argument("store", metavar="URL", help="a folder, also of a shared file system, or s3://bucket/prefix")
     retain.add_argument(
@@ -84,7 +91,8 @@ def _table(text: str) -> str:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run one of the verbs."""
-    return {"report": _report, "sql": _sql, "push": _push, "retain": _retain}[arguments.fleet_verb](arguments)
+    verbs = {"report": _report, "sql": _sql, "push": _push, "compact": _compact, "retain": _retain}
+    return verbs[arguments.fleet_verb](arguments)
 
 
 def _opened(arguments: argparse.Namespace) -> tuple[FleetReader, Window]:
@@ -225,17 +233,39 @@ def _push(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _of_fleet(url: str) -> FleetStore:
+    """Open a store to change what it has; a collector alone changes its own."""
+    from mycroft.loaders.fleet import FleetStore, PlaceError, open_fleet, open_place
+
+    reader = open_fleet(url)
+    if reader.is_collectors:
+        raise PlaceError(f"{reader.url}: a collector's own store, which it keeps to its limits (--keep, --keep-gb)")
+    return FleetStore(open_place(reader.url))
+
+
+def _compact(arguments: argparse.Namespace) -> int:
+    from mycroft.app import words
+    from mycroft.loaders.fleet import compact
+
+    store = _of_fleet(arguments.store)
+    done = compact(store, at_least=arguments.at_least)
+    for text in done.problems:
+        print(f"mycroft: left as it is: {_plain(text)}", file=sys.stderr)
+    print(
+        f"{words.plural(done.parts, 'segment')} of {store.place.url} became {done.made:,}; "
+        f"their files are deleted by `mycroft fleet retain`"
+        + (f"; {done.overtaken} left to others, who were faster" if done.overtaken else "")
+    )
+    return 0
+
+
 def _retain(arguments: argparse.Namespace) -> int:
     import time
 
     from mycroft.app import words
-    from mycroft.loaders.fleet import FleetStore, PlaceError, open_fleet, open_place
 
-    reader = open_fleet(arguments.store)
-    if reader.is_collectors:
-        raise PlaceError(f"{reader.url}: a collector's own store, which it keeps to its limits (--keep, --keep-gb)")
-    url = reader.url
-    store = FleetStore(open_place(url))
+    store = _of_fleet(arguments.store)
+    url = store.place.url
     before_ns = int((time.time() - arguments.older_than) * 1e9)
     if arguments.dry_run:
         left, deleted = store.old(before_ns, tables=arguments.table), None

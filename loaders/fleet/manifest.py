@@ -3,7 +3,7 @@
     facts/<table>/hour=…/group=…/….parquet       immutable, written before a version names them
     manifest/<version>.json                      whole, made only where there is none of that number
     manifest/HEAD                                a hint where to begin to look for the newest
-    trash/<time>-….json                          files that were left out then, and are deleted a while later
+    trash/<time>-….json                          files that are left out from then on, and are deleted a while later
     incidents/<collector>.json                   what its watch has found, whole, written over at each push
 
 Any number of writers add to one store without a lock: each makes the version after the newest, and whoever is told that
@@ -56,7 +56,8 @@ class FleetManifest(msgspec.Struct, frozen=True, kw_only=True):
 
     `floors`: of each table the time before which rows were left out for their age, so that nobody pushes them again.
     `offsets`: up to where each partition of a stream is in the segments, as `topic/partition`. `seqs`: last batch of
-    each `host/boot`, `positions`: position after the last row of each process, with when that was.
+    each `host/boot`, `positions`: position after the last row of each process, with when that was. `merged`: of each
+    collector, which of its segments are parts of others now, so that it does not push them again.
     """
 
     version: int = 0
@@ -66,6 +67,13 @@ class FleetManifest(msgspec.Struct, frozen=True, kw_only=True):
     seqs: dict[str, tuple[int, float]] = {}
     positions: dict[str, tuple[int, float]] = {}
     floors: dict[str, int] = {}
+    merged: dict[str, tuple[str, ...]] = {}
+
+    @property
+    def origins(self) -> set[str]:
+        """Whatever collectors have pushed, as `collector/path`."""
+        parts = {f"{name}/{path}" for name, paths in self.merged.items() for path in paths}
+        return parts | {segment.origin for segment in self.segments if segment.origin}
 
     def of(self, table: str, *, since_ns: int = 0, until_ns: int = 1 << 63) -> list[FleetSegment]:
         """Return the segments of a table that may hold rows from `since_ns` on and before `until_ns`."""
@@ -159,12 +167,16 @@ class FleetStore:
             self.place.delete(_name(version - KEPT))
 
     def add(self, segments: Iterable[FleetSegment]) -> FleetManifest:
-        """Publish segments that lie at the place already; those that are listed are left as they are."""
+        """Publish segments that lie at the place already; those that are listed are left as they are.
+
+        One of an origin that is there is left out, too: two pushes of one collector may be at work.
+        """
         made = tuple(segments)
 
         def make(old: FleetManifest) -> FleetManifest | None:
             listed = {segment.path for segment in old.segments}
-            fresh = tuple(segment for segment in made if segment.path not in listed)
+            origins = old.origins
+            fresh = tuple(s for s in made if s.path not in listed and s.origin not in origins)
             return msgspec.structs.replace(old, segments=(*old.segments, *fresh)) if fresh else None
 
         return self.change(make)
@@ -218,22 +230,21 @@ class FleetStore:
             PlaceError: the place does not take it; calling again goes on from there.
         """
         now = time.time() if now is None else now
+        # Before they are left out: else one that dies in between leaves files that are deleted under their readers.
+        if leaving := self.old(before_ns, tables=tables):
+            self.to_trash([segment.path for segment in leaving], now=now)
         gone = self.forget_before(before_ns, tables=tables)
-        if gone:
-            name = f"{_TRASH}/{int(now)}-{random.getrandbits(48):012x}.json"
-            self.place.put(name, msgspec.json.encode([segment.path for segment in gone]))
         listed = {segment.path for segment in self.read().segments}
-        waiting: set[str] = set()
+        notes = [(name, self._trash(name)) for name in self.place.names(_TRASH)]
+        old = [(name, paths) for name, paths in notes if self._is_older(name, grace_s, now)]
+        done = {name for name, _ in old}
+        # One may be in an older note, too, of a compactor that died before it left the file out.
+        waiting = {path for name, paths in notes if name not in done for path in paths}
         deleted = 0
-        for name in self.place.names(_TRASH):
-            paths = self._trash(name)
-            made = name.rpartition("/")[2].partition("-")[0]
-            if not made.isdigit() or now - int(made) < grace_s:
-                waiting.update(paths)
-                continue
+        for name, paths in old:
             for path in paths:
                 # Whoever writes to the place could name anything here.
-                if path.startswith("facts/") and path not in listed:
+                if path.startswith("facts/") and path not in listed and path not in waiting:
                     self.place.delete(path)
                     deleted += 1
             self.place.delete(name)
@@ -241,7 +252,25 @@ class FleetStore:
             if path not in waiting:
                 self.place.delete(path)
                 deleted += 1
+        deleted += self.place.sweep(older_than_s=max(grace_s, _ORPHAN_S), now=now)
         return Retained(gone, deleted)
+
+    @staticmethod
+    def _is_older(name: str, seconds: float, now: float) -> bool:
+        made = name.rpartition("/")[2].partition("-")[0]
+        return made.isdigit() and now - int(made) >= seconds
+
+    def to_trash(self, paths: Iterable[str], *, now: float) -> str:
+        """Note files that are about to be left out of the manifest; return the name of the note.
+
+        `retain` deletes them a grace period later, unless the manifest lists them.
+
+        Raises:
+            PlaceError: the place does not take it.
+        """
+        name = f"{_TRASH}/{int(now)}-{random.getrandbits(48):012x}.json"
+        self.place.put(name, msgspec.json.encode(list(paths)))
+        return name
 
     def _trash(self, name: str) -> list[str]:
         try:

@@ -54,6 +54,10 @@ class Place(Protocol):
         """Remove a file; that there is none is fine."""
         ...
 
+    def sweep(self, *, older_than_s: float, now: float) -> int:
+        """Remove what writers that died had not written to the end; return how many files."""
+        ...
+
     def relation(self, names: Sequence[str]) -> Any:
         """Return Parquet files as what a query of `loaders.store` reads. Nothing is read yet."""
         ...
@@ -174,6 +178,16 @@ class FolderPlace:
     def delete(self, name: str) -> None:
         """Remove a file; that there is none is fine."""
         (self._folder / _checked(name)).unlink(missing_ok=True)
+
+    def sweep(self, *, older_than_s: float, now: float) -> int:
+        """Remove what writers that died had not written to the end; return how many files."""
+        gone = 0
+        for path in self._folder.rglob(".*.tmp"):
+            with contextlib.suppress(OSError):
+                if now - path.stat().st_mtime > older_than_s:
+                    path.unlink()
+                    gone += 1
+        return gone
 
     def relation(self, names: Sequence[str]) -> Any:
         """Return Parquet files as what a query of `loaders.store` reads."""
@@ -319,6 +333,10 @@ class S3Place:
             return
         except (self._errors.BaseError, OSError) as error:
             raise self._failed(name, error) from error
+
+    def sweep(self, *, older_than_s: float, now: float) -> int:
+        """Return 0: an upload that was not ended is no file, and the bucket's own rules remove it."""
+        return 0
 
     def relation(self, names: Sequence[str]) -> Any:
         """Return Parquet files as what a query of `loaders.store` reads: a dataset of Arrow, read by its own S3."""

@@ -8,14 +8,17 @@ ten seconds, never more than an hour and a quarter, and holds nothing twice.
 from __future__ import annotations
 
 import time
+import uuid
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from mycroft.loaders.collector.manifest import Segment, read_manifest
-from mycroft.loaders.fleet.manifest import FleetSegment, FleetStore
+from mycroft.loaders.fleet.manifest import FleetManifest, FleetSegment, FleetStore
 
 # After the end of its hour a segment waits this long for others to be put together with: a collector looks for them
 # every few seconds, and writes none into an hour that is over.
@@ -72,20 +75,34 @@ def ship(root: Path, store: FleetStore, *, origin: str, now: float | None = None
     segments = read_manifest(root / "manifest").segments
     ready = list(segments) if everything else final_segments(segments, now=now)
     fleet = store.read()
-    there = {s.origin for s in fleet.segments}
+    there = fleet.origins
     todo = [s for s in ready if f"{origin}/{s.path}" not in there and s.last_ns >= fleet.floors.get(s.table, 0)]
     size = 0
     for first in range(0, len(todo), _AT_ONCE):
         added = [_copied(root, store, segment, origin) for segment in todo[first : first + _AT_ONCE]]
         size += sum(segment.size_bytes for segment in added)
         store.add(added)
+    _forget_merged(store, origin, {segment.path for segment in segments})
     return Shipped(len(todo), size, len(segments) - len(ready))
 
 
+def _forget_merged(store: FleetStore, origin: str, has: set[str]) -> None:
+    """Take out of the manifest what became a part of others there and what the collector itself has no more."""
+
+    def make(old: FleetManifest) -> FleetManifest | None:
+        known = old.merged.get(origin, ())
+        kept = tuple(path for path in known if path in has)
+        if len(kept) == len(known):
+            return None
+        return msgspec.structs.replace(old, merged=old.merged | {origin: kept})
+
+    store.change(make)
+
+
 def _copied(root: Path, store: FleetStore, segment: Segment, origin: str) -> FleetSegment:
-    # The same name at every try: what an earlier one has left is written over.
+    # Another name at every try, with its time: a file that an earlier one has left is told by it, and deleted.
     hour = segment.path.split("/")[-2]
-    name = f"facts/{segment.table}/{hour}/group={origin}/{int(segment.made)}-{segment.path.rpartition('/')[2]}"
+    name = f"facts/{segment.table}/{hour}/group={origin}/{int(time.time())}-{uuid.uuid4().hex}.parquet"
     store.place.put(name, root / segment.path)
     return FleetSegment(
         table=segment.table,

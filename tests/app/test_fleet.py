@@ -16,7 +16,7 @@ from mycroft.app.cli import main
 from mycroft.app.live.state import LiveState
 from mycroft.app.state import State
 from mycroft.loaders.collector import Collector, CollectorSettings
-from mycroft.loaders.fleet import FleetStore, PlaceError, open_fleet, open_place, ship
+from mycroft.loaders.fleet import FleetStore, PlaceError, compact, open_fleet, open_place, ship
 from mycroft.tracer.agent.batch import encode
 from tests.app.live.simulated import Job
 
@@ -74,12 +74,24 @@ def test_what_was_pushed_says_the_same_and_is_pushed_once(data: Path, tmp_path: 
     assert shipped.segments == waits.waiting
     assert ship(root, store, origin="c1", everything=True).segments == 0
     here, there = open_fleet(str(data)), open_fleet(str(tmp_path / "shared"))
+    # Put together, it says the same, and is not pushed again; what the collector has no more is not remembered.
+    assert compact(store, at_least=2).made > 3
+    assert ship(root, store, origin="c1", everything=True).segments == 0
+    smaller = open_fleet(str(tmp_path / "shared"))
+    assert len(smaller.manifest.segments) < len(there.manifest.segments)
+    assert sum(map(len, smaller.manifest.merged.values())) > 6
+    assert smaller.manifest.origins == there.manifest.origins
     for reduction in REDUCTIONS:
         digests = {
             digest(run(reduction, r.pieces(reduction.table, since_ns=0, until_ns=1 << 62), WINDOW, LocalExecutor()))
-            for r in (here, there)
+            for r in (here, there, smaller)
         }
         assert len(digests) == 1
+    maps = [fleet.heat_map(r, "idle_max_ms", WINDOW).grid for r in (here, smaller)]
+    assert maps[0].hosts == maps[1].hosts and maps[0].values.tolist() == maps[1].values.tolist()
+    (tmp_path / "empty").mkdir()
+    ship(tmp_path / "empty", store, origin="c1")
+    assert sum(map(len, store.read().merged.values())) == 0
 
 
 def test_segment_that_may_still_be_put_together_with_others_is_not_pushed(data: Path, tmp_path: Path) -> None:
@@ -220,8 +232,12 @@ def test_incidents_are_pushed_and_told_from_the_store_alone(
     status, out, _ = asked(capsys, "retain", shared, "--older-than", "1d", "--dry-run")
     assert (status, "would be left out" in out) == (0, True)
     assert len(open_fleet(shared).manifest.segments) == len(open_fleet(str(data)).manifest.segments)
-    status, _, err = asked(capsys, "retain", str(data), "--older-than", "1d")
-    assert (status != 0, "keeps to its limits" in err) == (True, True)
+    for verb in (["retain", "--older-than", "1d"], ["compact"]):
+        status, _, err = asked(capsys, *verb, str(data))
+        assert (status != 0, "keeps to its limits" in err) == (True, True)
+    status, out, err = asked(capsys, "compact", shared, "--at-least", "2")
+    assert (status, err, "became" in out) == (0, "", True)
+    assert len(open_fleet(shared).manifest.segments) < len(open_fleet(str(data)).manifest.segments)
     assert asked(capsys, "retain", shared, "--older-than", "1d", "--table", "nothing")[0] == 2
 
 
