@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from mycroft.app.live.incidents import AGREE_S, CLOSE_S, RECALL_S, SLOW_S, Incidents
+from mycroft.app.live.judge import Seen
 from mycroft.app.live.state import Incident, LiveState
 from mycroft.app.state import State
 
@@ -296,3 +297,82 @@ def test_slow_end_that_looks_sure_for_a_moment_does_not_take_the_place_of_both(
     assert names(told) == ["opened"]
     incidents.take([ends[1]], judged=True, why="")
     assert names(told) == ["opened", "revised"] and told[-1][1].ranks == (4,)
+
+
+SECOND = 1_000_000_000
+SLOW = finding("slow_nic", (2,), status="slow")
+
+
+def iterations(*found: bool, since_s: float = 100.0, every_s: float = 0.5) -> list[Seen]:
+    """Iterations that ended one after the other, in some of which rank 2 was slow."""
+    return [Seen(round((since_s + n * every_s) * SECOND), (SLOW,) if slow else ()) for n, slow in enumerate(found)]
+
+
+def at(seconds: float) -> int:
+    return round(seconds * SECOND)
+
+
+@pytest.mark.parametrize("looks", [1, 3, 9])
+def test_slowness_must_last_by_the_clock_of_the_job_however_often_somebody_looks(
+    make: Callable[[], Incidents], told: list[tuple[str, Incident]], looks: int
+) -> None:
+    incidents = make()
+    seen = iterations(*[True] * 9)  # the last ends 4 s after the first
+    for number in range(looks):
+        part = seen[number * len(seen) // looks : (number + 1) * len(seen) // looks]
+        incidents.take_iterations(part, at_ns=part[-1].at_ns - (1 if part[-1] is seen[-1] else 0), stands=False)
+    assert told == [] and incidents.doubts and not incidents.unsure
+    incidents.take_iterations([], at_ns=at(104.0), stands=False)
+    assert names(told) == ["opened"]
+    assert not incidents.doubts
+
+
+def test_slowness_of_some_iterations_only_opens_nothing(
+    make: Callable[[], Incidents], told: list[tuple[str, Incident]]
+) -> None:
+    incidents = make()
+    incidents.take_iterations(iterations(*[True, False] * 20), at_ns=at(120.0), stands=False)
+    assert told == []
+    incidents.take_iterations(iterations(*[True] * 5, False, False, since_s=200.0), at_ns=at(230.0), stands=False)
+    assert told == [] and not incidents.doubts
+
+
+def test_newest_iteration_must_show_it_still(make: Callable[[], Incidents], told: list[tuple[str, Incident]]) -> None:
+    incidents = make()
+    incidents.take_iterations(iterations(*[True] * 9, False), at_ns=at(104.6), stands=False)
+    assert told == [] and incidents.doubts
+    incidents.take_iterations(iterations(True, since_s=105.0), at_ns=at(105.0), stands=False)
+    assert names(told) == ["opened"]
+
+
+def test_iteration_that_takes_longer_than_all_of_it_counts_alone(
+    make: Callable[[], Incidents], told: list[tuple[str, Incident]]
+) -> None:
+    incidents = make()
+    incidents.take_iterations(iterations(True), at_ns=at(103.9), stands=False)
+    assert told == []
+    incidents.take_iterations([], at_ns=at(104.0), stands=False)
+    assert names(told) == ["opened"]
+
+
+def test_job_that_stands_says_nothing_of_who_was_slow(
+    make: Callable[[], Incidents], told: list[tuple[str, Incident]]
+) -> None:
+    incidents = make()
+    incidents.take_iterations(iterations(True, True), at_ns=at(110.0), stands=True)
+    assert told == [] and incidents.doubts
+
+
+def test_iterations_keep_an_open_incident_of_slowness_open(
+    make: Callable[[], Incidents], told: list[tuple[str, Incident]], clock: Clock
+) -> None:
+    incidents = make()
+    incidents.take_iterations(iterations(*[True] * 10), at_ns=at(104.5), stands=False)
+    for number in range(10):
+        clock.now += CLOSE_S / 2
+        incidents.take_iterations(iterations(True, since_s=200.0 + number), at_ns=at(201.0 + number), stands=False)
+        incidents.take([], judged=True, why="")
+    assert names(told) == ["opened"]
+    clock.now += CLOSE_S + 1
+    incidents.take([], judged=True, why="")
+    assert names(told) == ["opened", "closed"]
