@@ -1,78 +1,199 @@
-"""Relays: summaries of all ranks, raw rows of suspects; bytes at each tier and time by stage of a simulated fault.
+"""Relays over HTTP: summaries of all ranks, a trigger, rows of the suspects, a verdict; bytes and time of each tier.
 
-`python -m tests.bench.hierarchy [--topology T10240] [--fault nic_down] [--rank N] [--times 1]`
-`python -m tests.bench.hierarchy --topology T102400 --times 10`: judge the summaries of ten times as many ranks as well.
+`python -m tests.bench.hierarchy [--topology T10240] [--fault nic_down] [--rank 5003] [--times 1]`
+`python -m tests.bench.hierarchy --topology T102400 --fault recv_nopost --rank 50003 --times 10`
 
-A relay has 256 hosts. It sees raw rows, makes summaries of them, and sends these on as Arrow IPC with zstd; the centre
-merges them and looks for what stands; raw rows of the suspects are fetched and diagnosed. With `--times N` the
-summaries are repeated for N times as many data-parallel replicas: merged and judged, nothing is fetched. CPU seconds.
+A simulated job as its agents would have sent it: a batch of each host goes into the log of its relay's collector, a
+relay has 256 hosts. The relays are those of `mycroft collect --upstream`, one after the other in this process; they
+post to a real `mycroft collect`, whose store the real watch looks at. It asks for rows in the answers, gets them, and
+opens and revises an incident. Simulated hosts do not go on to speak: they count as speaking while they are replayed.
+
+`--times N`: then the summaries of a job of N times as many data-parallel replicas are posted by N times as many relays,
+merged and judged; nothing is fetched. Exit status 1 unless the verdict names the rank that is at fault, alone or as one
+of several.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
+import contextlib
+import os
 import resource
 import sys
+import tempfile
+import threading
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.ipc
 
-from mycroft.analysis import diagnose
-from mycroft.analysis.fleet import Window, merge, partial
-from mycroft.analysis.fleet.summaries import OP_STATES, SUMMARY, find_suspects, summarise
-from mycroft.loaders.memory import load_traces
-from mycroft.tracer import export_trace
+from mycroft.app.live.config import LiveConfig
+from mycroft.app.live.relay import Relay
+from mycroft.app.live.state import Incident, LiveState
+from mycroft.app.live.watch import Watch
+from mycroft.app.state import State
+from mycroft.loaders.collector import Collector, CollectorSettings, Window
+from mycroft.tracer.agent.batch import Batch, BatchKey, RingStatus, encode
+from mycroft.tracer.agent.sender import Collector as Client
+from mycroft.tracer.agent.summary import COLUMNS, RELAY_PREFIX, Part, Summary
 from mycroft.tracer.simulator import truth
-from tests.analysis.fleet.pieces import TablePiece
+from mycroft.tracer.trace import TABLES, ProcessState
 from tests.analysis.fleet.simulated_fleet import Fleet, small_fleet
+from tests.app.live.simulated import coded
+from tests.bench.collector import Running
 
 RECORD_BYTES = 64
 HOSTS_PER_RELAY = 256
-WHOLE = Window(0, 1 << 62)
+# Of a replay, in which a second of the job may take a minute: nobody is silent.
+SUMMARY_S = 600.0
 
 
 class Clock:
-    """CPU seconds by stage."""
+    """CPU seconds of this process and seconds of the clock by stage, each beginning where the one before ended."""
 
     def __init__(self) -> None:
-        self.stages: dict[str, float] = {}
-        self._since = time.process_time()
+        self.stages: dict[str, tuple[float, float]] = {}
+        self._cpu, self._wall = time.process_time(), time.monotonic()
 
     def lap(self, stage: str) -> None:
-        now = time.process_time()
-        self.stages[stage] = self.stages.get(stage, 0.0) + now - self._since
-        self._since = now
+        cpu, wall = time.process_time(), time.monotonic()
+        before = self.stages.get(stage, (0.0, 0.0))
+        self.stages[stage] = (before[0] + cpu - self._cpu, before[1] + wall - self._wall)
+        self._cpu, self._wall = cpu, wall
+
+    def report(self) -> None:
+        print("stage: CPU s, s")
+        for stage, (cpu, wall) in self.stages.items():
+            print(f"  {stage}: {cpu:.2f}, {wall:.2f}")
 
 
-def on_the_wire(table: pa.Table) -> bytes:
-    sink = io.BytesIO()
-    with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
-        stream.write_table(table)
-    return sink.getvalue()
+def children_cpu_s(session: int) -> float:
+    """CPU seconds of the processes of a session."""
+    ticks = 0
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = (folder / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[3]) == session:
+                    ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
-def repeated(summaries: pa.Table, times: int, *, world: int, dp_ranks: int) -> pa.Table:
-    """Summaries of a job of `times` as many data-parallel replicas. Communicators of a replica are new in each copy."""
-    sizes = summaries.column("comm_size")
-    shared = pc.equal(sizes, dp_ranks)
-    copies = []
-    for copy in range(times):
-        fresh = pc.bit_wise_xor(summaries.column("comm"), pa.scalar(copy << 32, pa.uint64()))
-        columns = {name: summaries.column(name) for name in summaries.schema.names}
-        columns["rank"] = pc.add(summaries.column("rank"), pa.scalar(copy * world, pa.uint32()))
-        columns["comm"] = pc.if_else(shared, summaries.column("comm"), fresh)
-        moved = pc.add(summaries.column("comm_rank"), pa.scalar(copy * dp_ranks, pa.uint32()))
-        columns["comm_rank"] = pc.if_else(shared, moved, summaries.column("comm_rank"))
-        columns["comm_size"] = pc.if_else(shared, pa.scalar(dp_ranks * times, pa.uint32()), sizes)
-        copies.append(pa.table(columns, schema=summaries.schema))
-    return pa.concat_tables(copies)
+def batches(fleet: Fleet, ranks: range) -> Iterator[bytes]:
+    """What the agents of some hosts send of the whole job, one batch a host."""
+    per_host = fleet.simulated.config.ranks_per_host
+    tables: dict[str, tuple[pa.Table, np.ndarray]] = {}
+    for kind in TABLES:
+        if kind in fleet.tables:
+            table, owners = fleet.tables[kind]
+            first, last = int(fleet.bounds[kind][ranks.start]), int(fleet.bounds[kind][ranks.stop])
+            part = table.slice(first, last - first)
+            rows = coded(kind, part, 0)
+            place = rows.schema.get_field_index("position")
+            rows = rows.set_column(place, rows.schema.field("position"), part.column("position").cast(pa.uint64()))
+            ring = pa.array((owners[first:last] % per_host).astype(np.uint16))
+            tables[kind] = (rows.set_column(0, rows.schema.field(0), ring).combine_chunks(), owners[first:last])
+    for host in range(ranks.start, ranks.stop, per_host):
+        mine = range(host, min(host + per_host, ranks.stop))
+        parts: dict[str, pa.Table] = {}
+        for kind, (rows, owners) in tables.items():
+            first, last = np.searchsorted(owners, [mine.start, mine.stop])
+            if last > first:
+                parts[kind] = rows.slice(int(first), int(last - first))
+        rings = tuple(_status(fleet, rank) for rank in mine)
+        count = sum(table.num_rows for table in parts.values())
+        key = BatchKey(host=f"sim{host // per_host}", boot="sim", seq=1, made_ns=fleet.last_ns, rows=count)
+        yield encode(Batch(key=key, rings=rings, tables=parts, agent="bench"))
+
+
+def _status(fleet: Fleet, rank: int) -> RingStatus:
+    trace = fleet.bare(rank)
+    table, _ = fleet.tables["heartbeat"]
+    first, last = int(fleet.bounds["heartbeat"][rank]), int(fleet.bounds["heartbeat"][rank + 1])
+    beats = pc.max(table.column("ts").slice(first, last - first).cast(pa.int64())).as_py()
+    gone = beats is not None and beats < fleet.last_ns - 2_000_000_000
+    return RingStatus(
+        key=f"p{rank}",
+        process=trace.process,
+        communicators=trace.communicators,
+        last_tick_ns=beats,
+        state=ProcessState(exists=not gone, letter="" if gone else "S"),
+        job="simulated",
+        next=1 << 40,
+    )
+
+
+class Bench:
+    """An upper collector that is a process of its own, and the watch of its store in this one."""
+
+    def __init__(self, scratch: Path, clock: Clock) -> None:
+        self.scratch = scratch
+        self.clock = clock
+        self.running = Running(scratch / "up", "--segment-seconds", "3600")
+        self.config = LiveConfig(data_dir=scratch / "up")
+        self.state = LiveState(State(self.config.data_dir))
+        self.watch = Watch(self.config, self.state, Window(self.config.store_dir, span_s=7200.0))
+        self.relays: list[Relay] = []
+        self.summaries = 0
+
+    def close(self) -> None:
+        self.watch.close()
+        for relay in self.relays:
+            relay.close()
+        self.running.kill()
+
+    def relay(self, number: int, wires: Iterator[bytes]) -> tuple[Relay, int, int]:
+        """Make a relay whose collector has acknowledged some batches; return it with their number and bytes."""
+        data = self.scratch / f"relay{number}"
+        settings = CollectorSettings(
+            folder=data / "live" / "store", segment_s=7200.0, segment_bytes=1 << 40, reserve_bytes=0, helper=True
+        )
+        collector = Collector(settings)
+        collector.start()
+        done = threading.Semaphore(0)
+        count = size = 0
+        for wire in wires:
+            collector.offer(wire, lambda tickets: done.release(len(tickets)))
+            count, size = count + 1, size + len(wire)
+            if count % 32 == 0:
+                for _ in range(32):
+                    done.acquire()
+        for _ in range(count % 32):
+            done.acquire()
+        self.clock.lap("agents encode, collectors of the relays acknowledge")
+        collector.close()
+        relay = Relay(
+            LiveConfig(data_dir=data, upstream=self.running.url, relay_name=f"r{number:03}", summary_s=SUMMARY_S)
+        )
+        relay.window.refresh()
+        self.clock.lap("relays read their logs")
+        self.relays.append(relay)
+        return relay, count, size
+
+    def tell(self, relay: Relay) -> int:
+        """Have a relay tell its summaries; return their bytes."""
+        for process in relay.window.processes.values():
+            process.arrived_s = time.time()
+        self.summaries += relay.turn().rows.num_rows
+        self.clock.lap("relays summarise")
+        size = relay.spool.size_bytes
+        while len(relay.spool):
+            relay.sender.send_one()
+        self.clock.lap("summaries over HTTP")
+        return size
+
+    def look(self, stage: str) -> None:
+        self.watch.window.refresh()
+        self.clock.lap(f"{stage}: summaries into the watch")
+        self.watch.tick()
+        self.clock.lap(f"{stage}: merge, find suspects, open an incident")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--topology", default="T10240")
     parser.add_argument("--fault", default="nic_down")
     parser.add_argument("--rank", type=int, default=5003)
@@ -89,83 +210,132 @@ def main() -> int:
     )
     rows = {kind: table.num_rows for kind, (table, _) in fleet.tables.items()}
     clock.lap("simulate")
-    parts, sent = relay_tier(fleet, clock)
-    merged = merge(SUMMARY, [pa.ipc.open_stream(data).read_all() for data in parts])
-    clock.lap("merge")
-    suspects = find_suspects(merged, at_ns=fleet.last_ns)
-    clock.lap("find suspects")
-    print(f"{fleet.world:,} ranks, {len(parts)} relays, {arguments.fault} at rank {arguments.rank}; rows {rows}")
-    raw = sum(rows.values()) * RECORD_BYTES
-    print(f"tier 1, in rings and relays: {raw / 1e6:,.0f} MB of records")
-    each = sent / merged.num_rows
-    print(f"tier 2, to the centre: {merged.num_rows:,} summaries, {sent / 1e6:,.2f} MB, {each:.1f} B each")
-    ends = len(suspects.standing)
-    print(f"{suspects.ranks_waiting:,} ranks wait, {ends} operations at the end; fetch {len(suspects.ranks)} ranks")
-    right = judge(fleet, suspects.ranks, clock)
-    judge_many(merged, fleet, arguments.times, clock, expected=set(suspects.ranks))
-    print("CPU s by stage: " + ", ".join(f"{stage} {seconds:.2f}" for stage, seconds in clock.stages.items()))
-    print(f"largest memory of the process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB")
+    print(f"{fleet.world:,} ranks, {len(fleet.relays)} relays, {arguments.fault} at rank {arguments.rank}; rows {rows}")
+    with tempfile.TemporaryDirectory(prefix="mycroft-bench-") as folder:
+        bench = Bench(Path(folder), clock)
+        try:
+            right = end_to_end(bench, fleet)
+            told = [relay.summary().rows for relay in bench.relays] if arguments.times > 1 else []
+            print(f"CPU of the upper collector: {children_cpu_s(bench.running.process.pid):.2f} s")
+        finally:
+            bench.close()
+    if arguments.times > 1:
+        with tempfile.TemporaryDirectory(prefix="mycroft-bench-") as folder:
+            bench = Bench(Path(folder), clock)
+            try:
+                summaries_only(bench, fleet, told, arguments.times)
+                print(f"CPU of the upper collector: {children_cpu_s(bench.running.process.pid):.2f} s")
+            finally:
+                bench.close()
+    clock.report()
+    print(f"largest memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB")
     return 0 if right else 1
 
 
-def relay_tier(fleet: Fleet, clock: Clock) -> tuple[list[bytes], int]:
-    parts: list[bytes] = []
-    for ranks in fleet.relays:
-        dimensions = fleet.dimensions(ranks)
-        operations = TablePiece(fleet.operations(ranks))
-        clock.lap("make rows")
-        summary = summarise(partial(OP_STATES, operations, WHOLE), dimensions, at_ns=fleet.last_ns)
-        parts.append(on_the_wire(summary))
-        clock.lap("summarise, all relays")
-    return parts, sum(len(part) for part in parts)
-
-
-def judge(fleet: Fleet, ranks: tuple[int, ...], clock: Clock) -> bool:
-    import tempfile
-    from pathlib import Path
-
-    traces = fleet.traces(ranks)
-    clock.lap("make rows")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "pulled.parquet"
-        export_trace(traces, path, format_="parquet")
-        print(f"fetched: {len(ranks)} ranks ({len(ranks) / fleet.world:.2%}), {path.stat().st_size / 1e6:,.2f} MB")
-    clock.lap("fetch")
-    with load_traces(traces, name="fetched") as store:
-        verdict = diagnose(store, at=fleet.last_ns)
-    clock.lap("diagnose")
+def end_to_end(bench: Bench, fleet: Fleet) -> bool:
+    raw = sum(table.num_rows for table, _ in fleet.tables.values()) * RECORD_BYTES
+    hosts = wire = sent = 0
+    for number, ranks in enumerate(fleet.relays):
+        _, count, size = bench.relay(number, batches(fleet, ranks))
+        hosts, wire = hosts + count, wire + size
+    for relay in bench.relays:
+        sent += bench.tell(relay)
+    rows = bench.summaries
+    print(f"tier 1, rings: {raw / 1e6:,.0f} MB of records; to the relays: {hosts:,} batches, {wire / 1e6:,.0f} MB")
+    print(f"tier 2, to the centre: {rows:,} summaries, {sent / 1e6:,.2f} MB, {sent / rows:.1f} B each")
+    bench.look(f"{fleet.world:,} ranks")
+    incident = only_incident(bench.state)
+    asked = bench.state.requests(incident.incident)
+    count = sum(len(request.processes) for request in asked)
+    print(f"incident: {incident.summary}\n  {incident.finding['why']}")
+    # The collector looks up twice a second who is to be asked.
+    pulled(bench, {request.host for request in asked})
+    size = sum(row["size"] for row in bench.state.evidence(incident.incident))
+    share = count / fleet.world
+    print(f"fetched: {count} ranks ({share:.2%}) from {len(asked)} relays, {size / 1e6:,.2f} MB")
+    bench.watch.tick()
+    bench.clock.lap("the watch finds the rows")
+    while not bench.watch._queue.empty():
+        bench.watch.publish_one(bench.watch._queue.get())
+    bench.clock.lap("load, diagnose and publish what was fetched")
+    incident = bench.state.incident(incident.incident)
+    # Once an incident: what it goes on to see asks for nothing more.
+    again = len(bench.state.requests(incident.incident)) == len(asked)
     cause = truth(fleet.simulated)["root_cause"]
-    said = verdict.findings[0] if verdict.findings else None
-    named = list(said.root_cause.ranks) if said is not None else []
-    # One of several candidates, the right one among them, is not wrong; to name another is.
+    named = list(incident.ranks)
     how = (
         "right" if named == cause["ranks"] else "right, one of several" if set(cause["ranks"]) < set(named) else "WRONG"
     )
-    print(f"verdict: {verdict.status}, {verdict.summary[:200]}")
-    print(f"truth: {cause}; named {named} {said.category if said else ''} {said.confidence if said else ''}: {how}")
-    return how != "WRONG"
+    print(f"verdict: {incident.status} {incident.category} {incident.confidence}: {incident.summary}")
+    print(f"truth: {cause}; named {named}: {how}; revisions {incident.revisions}; asked once: {again}")
+    return how != "WRONG" and again
 
 
-def judge_many(merged: pa.Table, fleet: Fleet, times: int, clock: Clock, *, expected: set[int]) -> None:
-    if times <= 1:
-        return
-    config = fleet.simulated.config
-    many = repeated(merged, times, world=fleet.world, dp_ranks=config.dp)
-    step = fleet.ranks_per_relay * 3
-    parts = [many.slice(first, step) for first in range(0, many.num_rows, step)]
-    size = sum(len(on_the_wire(part)) for part in parts)
-    clock.lap("make summaries of many")
-    together = merge(SUMMARY, parts)
-    clock.lap("merge of many")
-    suspects = find_suspects(together, at_ns=fleet.last_ns)
-    clock.lap("find suspects of many")
-    same = expected <= set(suspects.ranks)
-    print(
-        f"{suspects.ranks_told:,} ranks, summaries only: {together.num_rows:,} rows of {len(parts)} relays, "
-        f"{size / 1e6:,.1f} MB; {suspects.ranks_waiting:,} wait, {len(suspects.standing)} operations at the end, "
-        f"{len(suspects.ranks):,} ranks would be fetched, {suspects.left_out:,} left out; "
-        f"suspects of the smaller job among them: {same}"
-    )
+def only_incident(state: LiveState) -> Incident:
+    found = state.incidents()
+    if len(found) != 1:
+        raise SystemExit(f"expected one incident, found {[incident.summary for incident in found]}")
+    return found[0]
+
+
+def pulled(bench: Bench, hosts: set[str]) -> None:
+    """Let the relays speak until each that is asked has heard it, and bring what it is asked for."""
+    waiting = {relay.name: relay for relay in bench.relays if relay.name in hosts}
+    deadline = time.monotonic() + 120.0
+    while waiting and time.monotonic() < deadline:
+        for name, relay in list(waiting.items()):
+            bench.tell(relay)
+            if not relay._requests.empty():
+                problems = relay.serve_request(relay._requests.get())
+                if problems:
+                    print(f"{name}: {problems}")
+                del waiting[name]
+            bench.clock.lap("relays cut and bring the rows")
+    if waiting:
+        raise SystemExit(f"{sorted(waiting)} were not asked")
+
+
+def repeated(told: list[pa.Table], times: int, fleet: Fleet) -> Iterator[pa.Table]:
+    """Summaries of a job of `times` as many data-parallel replicas. Communicators of a replica are new in each copy."""
+    dp_ranks = fleet.simulated.config.dp
+    for copy in range(times):
+        for rows in told:
+            sizes = rows.column("comm_size")
+            shared = pc.equal(sizes, dp_ranks)
+            fresh = pc.bit_wise_xor(rows.column("comm"), pa.scalar(copy << 32, pa.uint64()))
+            columns = {name: rows.column(name) for name in COLUMNS.names}
+            columns["rank"] = pc.add(rows.column("rank"), pa.scalar(copy * fleet.world, pa.uint32()))
+            columns["comm"] = pc.if_else(shared, rows.column("comm"), fresh)
+            moved = pc.add(rows.column("comm_rank"), pa.scalar(copy * dp_ranks, pa.uint32()))
+            columns["comm_rank"] = pc.if_else(shared, moved, rows.column("comm_rank"))
+            columns["comm_size"] = pc.if_else(shared, pa.scalar(dp_ranks * times, pa.uint32()), sizes)
+            yield pa.table(columns, schema=COLUMNS)
+
+
+def summaries_only(bench: Bench, fleet: Fleet, told: list[pa.Table], times: int) -> None:
+    client = Client(bench.running.url)
+    sent = rows = relays = 0
+    for number, table in enumerate(repeated(told, times, fleet)):
+        ranks = pc.count_distinct(table.column("rank")).as_py()
+        least = pc.min(table.column("comm")).as_py()
+        part = Part(at_ns=fleet.last_ns, comm=least, job="simulated", processes=ranks, world_size=fleet.world * times)
+        summary = Summary(at_ns=fleet.last_ns, rows=table, parts=(part,), every_s=SUMMARY_S)
+        key = BatchKey(host=f"{RELAY_PREFIX}r{number:04}", boot="b", seq=1, made_ns=time.time_ns(), rows=table.num_rows)
+        wire = encode(Batch(key=key, summary=summary))
+        bench.clock.lap("make the summaries of many")
+        answer = client.post("/api/v1/batch", wire)
+        if not answer.taken:
+            raise SystemExit(f"{answer}")
+        bench.clock.lap("summaries of many over HTTP")
+        sent, rows, relays = sent + len(wire), rows + table.num_rows, relays + 1
+    client.close()
+    bench.look(f"{fleet.world * times:,} ranks")
+    incident = only_incident(bench.state)
+    asked = bench.state.requests(incident.incident)
+    count = sum(len(request.processes) for request in asked)
+    print(f"{fleet.world * times:,} ranks, summaries only: {rows:,} rows of {relays} relays, {sent / 1e6:,.1f} MB")
+    print(f"incident: {incident.summary}\n  {incident.finding['why']}")
+    print(f"{count:,} ranks of {len(asked)} relays would be asked for their rows")
 
 
 if __name__ == "__main__":
