@@ -18,8 +18,9 @@ operations leave it alone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
@@ -27,27 +28,34 @@ import polars as pl
 
 from mycroft.analysis.config import FlowLimits
 from mycroft.analysis.facts import Frames
+from mycroft.analysis.grouped import Floats, Groups, Ints, Mask, packed, stepwise
 from mycroft.analysis.host_clocks import RANK_HOSTS, clock_offsets
-from mycroft.analysis.iterations import Iterations, with_iterations
+from mycroft.analysis.iterations import Iterations, Operations, in_order_of_issue, with_iterations
+from mycroft.loaders.schema import OP_KINDS
 
 OPS: Final = """
-SELECT rank, comm_id AS comm, CAST(CASE WHEN is_p2p THEN coalesce(pair_seq, op_seq) ELSE op_seq END AS BIGINT) AS seq,
-       CAST(CASE WHEN NOT is_p2p THEN -1 WHEN op_kind = 'send' THEN rank ELSE peer END AS INTEGER) AS src,
-       CAST(CASE WHEN NOT is_p2p THEN -1 WHEN op_kind = 'send' THEN peer ELSE rank END AS INTEGER) AS dst,
-       CAST(op_kind AS VARCHAR) AS kind, coalesce(is_p2p, FALSE) AS p2p, CAST(bytes AS BIGINT) AS bytes,
-       epoch_ns(enq_ts) AS enq, epoch_ns(kstart_ts) AS kstart, epoch_ns(dep_end_ts) AS dep,
-       epoch_ns(start_ts) + dur_ns AS "end"
+SELECT rank, comm_id AS comm,
+       CAST(coalesce(CASE WHEN is_p2p THEN coalesce(pair_seq, op_seq) ELSE op_seq END, -1) AS BIGINT) AS seq,
+       CASE WHEN NOT coalesce(is_p2p, FALSE) THEN -1
+            ELSE coalesce(CAST(CASE WHEN op_kind = 'send' THEN rank ELSE peer END AS BIGINT), -2) END AS src,
+       CASE WHEN NOT coalesce(is_p2p, FALSE) THEN -1
+            ELSE coalesce(CAST(CASE WHEN op_kind = 'send' THEN peer ELSE rank END AS BIGINT), -2) END AS dst,
+       CAST(coalesce(enum_code(op_kind), 255) AS UTINYINT) AS kind, coalesce(is_p2p, FALSE) AS p2p,
+       CAST(coalesce(bytes, 0) AS BIGINT) AS bytes, epoch_ns(enq_ts) AS enq, epoch_ns(kstart_ts) AS kstart,
+       epoch_ns(dep_end_ts) AS dep, epoch_ns(start_ts) + dur_ns AS "end"
 FROM coll_ops
 WHERE file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring') AND state = 'completed' AND dur_ns IS NOT NULL
     AND enq_ts IS NOT NULL AND start_ts < make_timestamp_ns(?)
 """
 FLOWS: Final = """
-SELECT rank, comm_id AS comm, CAST(op_seq AS BIGINT) AS seq, CAST(op_kind AS VARCHAR) AS kind, channel,
-       CAST(dir AS VARCHAR) AS dir, CAST(peer AS INTEGER) AS peer, slices, CAST(net_busy_ns AS BIGINT) AS net_busy,
-       CAST(flush_ns AS BIGINT) AS flush, epoch_ns(end_ts) AS end_ns
+SELECT rank, comm_id AS comm, CAST(op_seq AS BIGINT) AS seq,
+       CAST(coalesce(enum_code(op_kind), 255) AS UTINYINT) AS kind, coalesce(channel, 0) AS channel,
+       dir = 'send' AS sends, peer, slices, CAST(net_busy_ns AS BIGINT) AS net_busy, CAST(flush_ns AS BIGINT) AS flush
 FROM flow_ops
-WHERE peer IS NOT NULL AND end_ts < make_timestamp_ns(?) AND slices > 0
+WHERE peer IS NOT NULL AND end_ts < make_timestamp_ns(?) AND slices > 0 AND dir IS NOT NULL
 """
+SEND, RECV, ALL_TO_ALL = (OP_KINDS.index(kind) for kind in ("send", "recv", "all_to_all"))
+_FOREVER: Final = 1 << 62
 # Below this a time is scatter of the machine, not service.
 FLOOR_NS: Final = 50_000
 # Operations whose usual time is below this share of the longer ones, of this quantile, say little of the GPU.
@@ -94,152 +102,214 @@ def own_service(
 
     None where no tracer left finished operations. Metrics whose columns a tracer does not fill are absent.
     """
-    until = at if at is not None else (1 << 62)
+    until = at if at is not None else _FOREVER
     # Clocks that run ahead put their rows after `at`.
     if offsets is None:
         offsets = clock_offsets(store, at=at)
     slack = max((abs(v) for v in offsets.values()), default=0)
-    ops = store.frame(OPS, (until + slack,))
-    if ops.is_empty():
+    frame = store.frame(OPS, (until + slack,))
+    if frame.is_empty():
         return None
-    clock = pl.DataFrame(
-        {"rank": list(offsets), "offset": list(offsets.values())}, schema={"rank": pl.UInt32, "offset": pl.Int64}
-    )
-    ops = (
-        ops.join(clock, on="rank", how="left")
-        .with_columns(at=pl.col("end") - pl.col("offset").fill_null(0))
-        .filter(pl.col("at") <= until)
-        .drop("offset")
-    )
-    if ops.is_empty():
+    ahead = np.zeros(int(frame["rank"].max()) + 1, dtype=np.int64)  # pyright: ignore[reportArgumentType]
+    for rank, offset in offsets.items():
+        ahead[rank : rank + 1] = offset
+    at_end = _column(frame, "end") - ahead[_column(frame, "rank")]
+    frame = frame.with_columns(at=pl.Series(at_end)).filter(pl.Series(at_end <= until))
+    if frame.is_empty():
         return None
-    iterations = with_iterations(ops, limits)
+    ops = Operations(*(_column(frame, f.name) for f in fields(Operations)))
+    order = in_order_of_issue(ops)
+    iterations = with_iterations(ops, order, limits)
     hosts = {int(r): int(h) for r, h in store.frame(RANK_HOSTS).iter_rows()}
-    numbers = iterations.ends["it"].to_list()
-    build = _Builder(iterations, {n: i for i, n in enumerate(numbers)}, hosts)
-    flows = store.frame(FLOWS, (until + slack,))
-    found = [*build.of_ranks(), *build.of_flows(flows)]
+    build = _Builder(iterations, hosts)
+    of_ranks = build.of_ranks(*_own_times(frame, ops, order, iterations.kept))
+    flows = _Flows.of(store.frame(FLOWS, (until + slack,)))
+    found = [*of_ranks, *build.of_flows(flows)]
     return OwnService(
-        iterations,
-        iterations.ends["start_ns"].to_numpy(),
-        iterations.ends["end_ns"].to_numpy(),
-        {m.name: m for m in found},
-        hosts,
-        _neighbours(flows),
+        iterations, iterations.starts, iterations.ends, {m.name: m for m in found}, hosts, flows.neighbours()
     )
 
 
-def _neighbours(flows: pl.DataFrame) -> dict[int, frozenset[int]]:
-    sides = pl.col("rank").cast(pl.Int64), pl.col("peer").cast(pl.Int64)
-    ends = flows.lazy().select(rank=sides[0], peer=sides[1]).unique()
-    both = pl.concat([ends, ends.select(rank="peer", peer="rank")])
-    return {rank: frozenset(peers) for rank, peers in both.group_by("rank").agg("peer").collect().iter_rows()}
+def _column(frame: pl.DataFrame, name: str) -> Any:
+    """A column without gaps as numbers; of one with gaps, what stands in for them is for the caller to mask."""
+    column = frame[name]
+    if column.dtype == pl.Boolean:
+        return column.to_numpy()
+    return column.cast(pl.Int64).fill_null(0).to_numpy()
+
+
+def _own_times(frame: pl.DataFrame, ops: Operations, order: Ints, kept: Mask) -> tuple[Ints, Mask, Ints, Mask]:
+    """Return GPU time and host time of each collective that has an iteration, ns, and for which either is known."""
+    place = np.cumsum(kept) - 1
+    order = place[order[kept[order]]]
+    frame, ops = frame.filter(pl.Series(kept)), ops.where(kept)
+    # End of the last operation that its rank waited for, where the one before was one of those.
+    waited = (ops.kind != SEND)[order]
+    rank = ops.rank[order]
+    first = stepwise(rank)
+    so_far = _running_largest(np.where(waited, ops.end[order], ops.end.min(initial=_FOREVER)), first)
+    previous, known = np.empty_like(ops.end), np.zeros(len(ops), dtype=bool)
+    previous[order[1:]] = so_far[:-1]
+    known[order[1:]] = waited[:-1] & ~first[1:]
+    has_dep = frame["dep"].is_not_null().to_numpy()
+    free = np.where(has_dep, _column(frame, "dep"), previous)
+    of_host = (has_dep | known) & ~ops.p2p
+    of_gpu = of_host & frame["kstart"].is_not_null().to_numpy()
+    gpu = np.maximum(_column(frame, "kstart") - np.maximum(free, ops.enq), 0)
+    return gpu, of_gpu, np.maximum(ops.enq - free, 0), of_host
+
+
+def _running_largest(values: Ints, first: Mask) -> Ints:
+    """Return the largest value so far of each run of rows; `first`: where runs begin."""
+    if not len(values):
+        return values
+    least = int(values.min())
+    lift = (np.cumsum(first) - 1) * (int(values.max()) - least + 1)
+    return np.maximum.accumulate(values - least + lift) - lift + least
+
+
+@dataclass(frozen=True, slots=True)
+class _Flows:
+    """Flow halves of finished operations as columns."""
+
+    rank: Ints
+    comm: Ints
+    seq: Ints
+    kind: Ints
+    channel: Ints
+    sends: Mask
+    peer: Ints
+    slices: Ints
+    net_busy: Ints
+    flush: Ints
+    timed: Mask
+    """The stage that its side has was seen: the network of a send, the flush of a receive."""
+
+    @property
+    def p2p(self) -> Mask:
+        return (self.kind == SEND) | (self.kind == RECV)
+
+    @property
+    def src(self) -> Ints:
+        return np.where(self.p2p, np.where(self.sends, self.rank, self.peer), -1)
+
+    @property
+    def dst(self) -> Ints:
+        return np.where(self.p2p, np.where(self.sends, self.peer, self.rank), -1)
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame) -> _Flows:
+        sends = _column(frame, "sends")
+        timed = np.where(sends, frame["net_busy"].is_not_null().to_numpy(), frame["flush"].is_not_null().to_numpy())
+        return cls(**{f.name: _column(frame, f.name) for f in fields(cls) if f.name != "timed"}, timed=timed)
+
+    def neighbours(self) -> dict[int, frozenset[int]]:
+        """Rank -> ranks that it shares a flow with."""
+        # Channels of one pair follow each other in each direction.
+        found: list[tuple[Ints, Ints]] = []
+        for side in (self.sends, ~self.sends):
+            one, other = self.rank[side], self.peer[side]
+            new = stepwise(one, other)
+            found += [(one[new], other[new]), (other[new], one[new])]
+        ranks, others = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        pairs = Groups(ranks, others)
+        ranks, others = ranks[pairs.first], others[pairs.first].tolist()
+        of_rank = Groups(ranks)
+        keys = ranks[of_rank.first].tolist()
+        return {rank: frozenset(others[a:b]) for rank, (a, b) in zip(keys, of_rank.spans(), strict=True)}
 
 
 class _Builder:
-    def __init__(self, iterations: Iterations, row: Mapping[int, int], hosts: Mapping[int, int]) -> None:
+    def __init__(self, iterations: Iterations, hosts: Mapping[int, int]) -> None:
         self.it = iterations
-        self.row = row
         self.hosts = hosts
+        self.host_of = np.full(int(iterations.ops.rank.max(initial=0)) + 1, -1, dtype=np.int64)
+        """Host of each rank, -1: not known."""
+        for rank, host in hosts.items():
+            self.host_of[rank : rank + 1] = host
 
-    def _metric(self, name: str, frame: pl.DataFrame, entity: list[str]) -> list[Metric]:
-        """Turn (it, *entity, x, cost) into a matrix."""
-        frame = frame.filter(pl.col("x").is_not_null())
-        if frame.is_empty():
+    def _metric(self, name: str, it: Ints, entity: tuple[Ints, ...], x: Floats, cost: Floats) -> list[Metric]:
+        """Turn a row per iteration and entity into a matrix."""
+        if not len(it):
             return []
-        keys = frame.select(entity).unique().sort(entity).with_row_index("column")
-        placed = frame.join(keys, on=entity)
-        rows = placed["it"].replace_strict(self.row, return_dtype=pl.Int64).to_numpy()
-        columns = placed["column"].to_numpy()
-        x = np.full((len(self.row), keys.height), np.nan)
-        cost = np.zeros_like(x)
-        x[rows, columns] = placed["x"].to_numpy()
-        cost[rows, columns] = placed["cost"].to_numpy() / 1e9
-        return [Metric(name, tuple(keys.select(entity).rows()), x, cost)]
+        of = Groups(*entity)
+        shape = (len(self.it.numbers), len(of))
+        ratio, seconds = np.full(shape, np.nan), np.zeros(shape)
+        row = self.it.row_of(it)
+        ratio[row, of.of_row] = x
+        seconds[row, of.of_row] = cost / 1e9
+        entities = tuple(zip(*(part[of.first].tolist() for part in entity), strict=True))
+        return [Metric(name, entities, ratio, seconds)]
 
-    def of_ranks(self) -> list[Metric]:
+    def of_ranks(self, gpu: Ints, of_gpu: Mask, host: Ints, of_host: Mask) -> list[Metric]:
         """G, H and HG."""
-        blocking = pl.col("kind") != "send"
-        previous = pl.when(blocking).then(pl.col("end")).cum_max().shift(1).over("rank")
-        ops = (
-            self.it.ops.lazy()
-            .with_columns(free=pl.coalesce("dep", previous))
-            .filter(pl.col("free").is_not_null() & ~pl.col("p2p"))
-            .with_columns(
-                g=(pl.col("kstart") - pl.max_horizontal("free", "enq")).clip(lower_bound=0),
-                h=(pl.col("enq") - pl.col("free")).clip(lower_bound=0),
-            )
-            .select("it", "rank", "comm", "seq", "g", "h")
-            .collect()
-        )
-        if ops.is_empty():
-            return []
-        return [*self._gpu(ops), *self._host(ops)]
+        return [*self._gpu(gpu, of_gpu), *self._host(host, of_host)]
 
-    def _gpu(self, ops: pl.DataFrame) -> list[Metric]:
-        seen = ops.filter(pl.col("g").is_not_null())
-        if seen.is_empty():
+    def _gpu(self, gpu: Ints, seen: Mask) -> list[Metric]:
+        if not seen.any():
             return []
-        # The group with the most operations works on the same data: tensor parallel, where there is one.
-        closest = (
-            seen.group_by("rank", "comm")
-            .agg(n=pl.len())
-            .sort("rank", "n", "comm", descending=[False, True, False])
-            .unique("rank", keep="first", maintain_order=True)
-            .select("rank", "comm")
-        )
-        seen = seen.join(closest, on=["rank", "comm"])
-        op = ["comm", "seq"]
-        compared = seen.with_columns(
-            med=pl.col("g").median().over(op), n=pl.len().over(op), both=pl.col("g").sum().over(op)
-        ).with_columns(
-            # Of two each is the other's only peer.
-            med=pl.when(pl.col("n") == 2).then(pl.col("both") - pl.col("g")).otherwise(pl.col("med"))
-        )
-        # Of the larger ones, not of the largest: one that waited for a processor must not make all others small.
-        usual = pl.col("med").filter(pl.col("n") > 1).quantile(LARGE_QUANTILE)
-        large = compared.filter((pl.col("n") > 1) & (pl.col("med") >= SMALL_OP * usual))
-        ratio = ((pl.col("g") + FLOOR_NS) / (pl.col("med") + FLOOR_NS)).log()
-        per_rank = (
-            large.with_columns(x=ratio, above=(pl.col("g") - pl.col("med")))
-            .group_by("it", "rank")
-            .agg(pl.col("x").median(), cost=pl.col("above").median() * pl.len())
-        )
-        return [*self._metric("G", per_rank, ["rank"]), *self._hosts_gpu(seen)]
-
-    def _hosts_gpu(self, seen: pl.DataFrame) -> list[Metric]:
-        table = pl.DataFrame(
-            {"rank": list(self.hosts), "host": list(self.hosts.values())}, schema={"rank": pl.UInt32, "host": pl.Int64}
-        )
-        per_host = (
-            seen.join(table, on="rank")
-            .group_by("it", "host", "comm", "seq")
-            # The lower of two middle ones: a single slow GPU of two is not its host.
-            .agg(pl.col("g").quantile(0.5, "lower"))
-            .group_by("it", "host")
-            # Per operation: a lost row must not look like a faster host.
-            .agg(g=pl.col("g").mean(), n=pl.len())
-        )
-        if per_host["host"].n_unique() < 3:
-            return []
-        stage = self._stages()
-        per_host = per_host.with_columns(stage=pl.col("host").replace_strict(stage, default=-1, return_dtype=pl.Int64))
-        sizes = per_host.group_by("stage").agg(hosts=pl.col("host").n_unique())
-        per_host = per_host.join(sizes, on="stage").with_columns(
-            stage=pl.when(pl.col("hosts") >= STAGE_HOSTS).then(pl.col("stage")).otherwise(-1)
-        )
-        frames: list[pl.DataFrame] = []
-        for (_, _), part in per_host.sort("it", "host").group_by(["it", "stage"], maintain_order=True):
-            if part.height < 3:
-                continue
-            g = part["g"].to_numpy()
-            others = _median_of_others(g)
-            frames.append(
-                part.with_columns(
-                    x=pl.Series(np.log((g + FLOOR_NS) / (others + FLOOR_NS))), cost=pl.Series(g - others) * part["n"]
-                )
+        seen[seen] = self._closest(seen)
+        ops = self.it.ops
+        rank, comm, it, g = ops.rank[seen], ops.comm[seen], self.it.it[seen], gpu[seen]
+        same = Groups(comm, ops.seq[seen])
+        peers, medians = same.sizes[same.of_row], same.medians(g)[same.of_row]
+        # Of two each is the other's only peer.
+        medians = np.where(peers == 2, same.sums(g)[same.of_row] - g, medians)
+        compared = peers > 1
+        found: list[Metric] = []
+        if compared.any():
+            # Of the larger ones, not of the largest: one that waited for a processor must not make all others small.
+            usual = np.quantile(medians[compared], LARGE_QUANTILE, method="nearest")
+            large = compared & (medians >= SMALL_OP * usual)
+            per = Groups(it[large], rank[large])
+            above = g[large] - medians[large]
+            x = per.medians(np.log((g[large] + FLOOR_NS) / (medians[large] + FLOOR_NS)))
+            found += self._metric(
+                "G", it[large][per.first], (rank[large][per.first],), x, per.medians(above) * per.sizes
             )
-        return self._metric("HG", pl.concat(frames), ["host"]) if frames else []
+        return [*found, *self._hosts_gpu(rank, it, same.of_row, g)]
+
+    def _closest(self, seen: Mask) -> Mask:
+        """Say of some rows whether they are of their rank's communicator with the most operations.
+
+        Its members work on the same data: tensor parallel, where there is one.
+        """
+        rank, comm = self.it.ops.rank[seen], self.it.ops.comm[seen]
+        pairs = Groups(rank, comm)
+        of, which = rank[pairs.first], comm[pairs.first]
+        order = np.lexsort((which, -pairs.sizes, of))
+        chosen = np.zeros(len(pairs), dtype=bool)
+        chosen[order[stepwise(of[order])]] = True
+        return chosen[pairs.of_row]
+
+    def _hosts_gpu(self, rank: Ints, it: Ints, op: Ints, g: Ints) -> list[Metric]:
+        host = self.host_of[rank]
+        known = host >= 0
+        if len(np.unique(host[known])) < 3:
+            return []
+        host, it = host[known], it[known]
+        per_op = Groups(it, host, op[known])
+        # The lower of two middle ones: a single slow GPU of two is not its host.
+        middle = per_op.lower_medians(g[known])
+        it, host = it[per_op.first], host[per_op.first]
+        # Per operation: a lost row must not look like a faster host.
+        per_host = Groups(it, host)
+        it, host, times = it[per_host.first], host[per_host.first], per_host.sizes
+        mean = per_host.sums(middle) / times
+        stage_of = self._stages()
+        stages = {h: stage_of.get(h, -1) for h in np.unique(host).tolist()}
+        sizes = Counter(stages.values())
+        stage = np.array([s if sizes[s := stages[h]] >= STAGE_HOSTS else -1 for h in host.tolist()], dtype=np.int64)
+        x, cost = np.full(len(it), np.nan), np.zeros(len(it))
+        compared = Groups(it, stage)
+        for start, size in zip(compared.starts, compared.sizes, strict=True):
+            if size >= 3:
+                some = compared.order[start : start + size]
+                others = _median_of_others(mean[some])
+                x[some] = np.log((mean[some] + FLOOR_NS) / (others + FLOOR_NS))
+                cost[some] = (mean[some] - others) * times[some]
+        known = ~np.isnan(x)
+        return self._metric("HG", it[known], (host[known],), x[known], cost[known])
 
     def _stages(self) -> dict[int, int]:
         """Host -> stage: hosts whose ranks meet in an anchor do the same part of the model."""
@@ -253,88 +323,96 @@ class _Builder:
 
         if not self.it.anchors:
             return parent
-        members = (
-            self.it.ops.filter(pl.col("comm").is_in(list(self.it.anchors)) & ~pl.col("p2p"))
-            .select("comm", "rank")
-            .unique()
-            .sort("comm", "rank")
-        )
+        ops = self.it.ops
+        inside = np.isin(ops.comm, list(self.it.anchors)) & ~ops.p2p & (self.host_of[ops.rank] >= 0)
+        comm, host = ops.comm[inside], self.host_of[ops.rank[inside]]
+        pairs = Groups(comm, host).first
         first: dict[int, int] = {}
-        for comm, rank in members.iter_rows():
-            host = self.hosts.get(int(rank))
-            if host is not None:
-                one, other = root(first.setdefault(comm, host)), root(host)
-                parent[max(one, other)] = min(one, other)
+        for one_comm, one_host in zip(comm[pairs].tolist(), host[pairs].tolist(), strict=True):
+            one, other = root(first.setdefault(one_comm, one_host)), root(one_host)
+            parent[max(one, other)] = min(one, other)
         return {host: root(host) for host in parent}
 
-    def _host(self, ops: pl.DataFrame) -> list[Metric]:
-        length = self.it.ends.select("it", length=pl.col("end_ns") - pl.col("start_ns")).filter(pl.col("length") > 0)
-        per_rank = (
-            ops.group_by("it", "rank")
-            .agg(h=pl.col("h").median() * pl.len(), total=pl.col("h").sum(), n=pl.len())
-            .with_columns(med=pl.col("total").median().over("it"))
-            .join(length, on="it")
-            .with_columns(floor=HOST_FLOOR * pl.col("length"))
-            .with_columns(
-                x=((pl.col("total") + pl.col("floor")) / (pl.col("med") + pl.col("floor"))).log(),
-                cost=pl.col("total") - pl.col("med"),
-            )
-        )
-        return self._metric("H", per_rank, ["rank"])
-
-    def of_flows(self, flows: pl.DataFrame) -> list[Metric]:
-        """S, Rv, PS, PR, ES, ER and FL."""
-        if flows.is_empty():
+    def _host(self, host: Ints, known: Mask) -> list[Metric]:
+        it = self.it.it[known]
+        if not len(it):
             return []
-        sends = pl.col("dir") == "send"
-        p2p = pl.col("kind").is_in(["send", "recv"])
-        numbers = self.it.ops.select("comm", "seq", "src", "dst", "it").unique(["comm", "seq", "src", "dst"])
-        placed = (
-            flows.lazy()
-            .with_columns(
-                src=pl.when(~p2p).then(-1).when(sends).then(pl.col("rank").cast(pl.Int32)).otherwise(pl.col("peer")),
-                dst=pl.when(~p2p).then(-1).when(sends).then(pl.col("peer")).otherwise(pl.col("rank").cast(pl.Int32)),
-                use=pl.when(p2p)
-                .then(pl.lit("P"))
-                .when(pl.col("kind") == "all_to_all")
-                .then(pl.lit("E"))
-                .otherwise(pl.lit("C")),
-            )
-            .join(numbers.lazy(), on=["comm", "seq", "src", "dst"])
-            .collect()
-        )
-        like = ["it", "use", "kind", "slices"]
-        net = (
-            placed.filter(sends & pl.col("net_busy").is_not_null())
-            .with_columns(med=pl.col("net_busy").median().over(like), peers=pl.len().over(like))
-            .filter(pl.col("peers") > 2)
-            .with_columns(
-                x=((pl.col("net_busy") + FLOOR_NS) / (pl.col("med") + FLOOR_NS)).log(),
-                above=pl.col("net_busy") - pl.col("med"),
-            )
-        )
-        flush = (
-            placed.filter(~sends & pl.col("flush").is_not_null())
-            .with_columns(per=pl.col("flush") / pl.col("slices"))
-            .with_columns(med=pl.col("per").median().over("it", "use", "kind"))
-            .with_columns(
-                x=((pl.col("per") + FLUSH_FLOOR_NS) / (pl.col("med") + FLUSH_FLOOR_NS)).log(),
-                above=(pl.col("per") - pl.col("med")) * pl.col("slices"),
-            )
-        )
-        to = net.with_columns(rank=pl.col("peer").cast(pl.UInt32))
+        rank = self.it.ops.rank[known]
+        per_rank = Groups(it, rank)
+        total = per_rank.sums(host[known])
+        it, rank = it[per_rank.first], rank[per_rank.first]
+        same = Groups(it)
+        medians = same.medians(total)[same.of_row]
+        row = self.it.row_of(it)
+        length = (self.it.ends - self.it.starts)[row]
+        floor = HOST_FLOOR * length
+        some = length > 0
+        x = np.log((total[some] + floor[some]) / (medians[some] + floor[some]))
+        return self._metric("H", it[some], (rank[some],), x, (total - medians)[some])
+
+    def of_flows(self, flows: _Flows) -> list[Metric]:
+        """S, Rv, PS, PR, ES, ER and FL."""
+        if not len(flows.rank):
+            return []
+        it, known = self._iterations_of(flows)
+        net, flush = known & flows.timed & flows.sends, known & flows.timed & ~flows.sends
+        return [*self._network(flows, it, net), *self._flushes(flows, it, flush)]
+
+    def _iterations_of(self, flows: _Flows) -> tuple[Ints, Mask]:
+        """Return the iteration of each flow half, and whether its operation has one."""
+        ops = self.it.ops
+        # The halves of one operation follow each other.
+        keys_of_flows = (flows.comm, flows.seq, flows.src, flows.dst)
+        new = stepwise(*keys_of_flows)
+        columns = zip((ops.comm, ops.seq, ops.src, ops.dst), keys_of_flows, strict=True)
+        keys = packed(*(np.concatenate((of_ops, of_flows[new])) for of_ops, of_flows in columns))
+        same = Groups(keys[: len(ops)])
+        numbers, wanted = same.largest(self.it.it), keys[len(ops) :]
+        listed = keys[same.first]
+        place = np.minimum(np.searchsorted(listed, wanted), len(listed) - 1)
+        run = np.cumsum(new) - 1
+        return numbers[place][run], (listed[place] == wanted)[run]
+
+    def _network(self, flows: _Flows, numbers: Ints, seen: Mask) -> list[Metric]:
+        if not seen.any():
+            return []
+        it, kind, busy = numbers[seen], flows.kind[seen], flows.net_busy[seen]
+        rank, channel, peer = flows.rank[seen], flows.channel[seen], flows.peer[seen]
+        like = Groups(it, kind, flows.slices[seen])
+        medians, compared = like.medians(busy)[like.of_row], (like.sizes > 2)[like.of_row]
+        above = busy - medians
+        x = np.log((busy + FLOOR_NS) / (medians + FLOOR_NS))
+        p2p, exchange = (kind == SEND) | (kind == RECV), kind == ALL_TO_ALL
         found: list[Metric] = []
-        for use, send, receive in (("C", "S", "Rv"), ("P", "PS", "PR"), ("E", "ES", "ER")):
-            entity = ["rank", "channel"]
-            found += self._metric(send, _per_entity(net.filter(pl.col("use") == use), entity), entity)
-            found += self._metric(receive, _per_entity(to.filter(pl.col("use") == use), ["rank"]), ["rank"])
-        return [*found, *self._metric("FL", _per_entity(flush, ["rank"]), ["rank"])]
+        for used, send, receive in ((~p2p & ~exchange, "S", "Rv"), (p2p, "PS", "PR"), (exchange, "ES", "ER")):
+            some = compared & used
+            if some.any():
+                number, ratio, more = it[some], x[some], above[some]
+                found += self._per_entity(send, number, (rank[some], channel[some]), ratio, more)
+                found += self._per_rank(receive, number, peer[some], channel[some], ratio, more)
+        return found
 
+    def _flushes(self, flows: _Flows, numbers: Ints, seen: Mask) -> list[Metric]:
+        if not seen.any():
+            return []
+        it, slices = numbers[seen], flows.slices[seen]
+        per = flows.flush[seen] / slices
+        like = Groups(it, flows.kind[seen])
+        medians = like.medians(per)[like.of_row]
+        x = np.log((per + FLUSH_FLOOR_NS) / (medians + FLUSH_FLOOR_NS))
+        return self._per_rank("FL", it, flows.rank[seen], flows.channel[seen], x, (per - medians) * slices)
 
-def _per_entity(flows: pl.DataFrame, entity: list[str]) -> pl.DataFrame:
-    """One number per entity and iteration; channels run side by side, so the longest of them costs the time."""
-    channels = pl.col("channel").n_unique() if "channel" not in entity else pl.lit(1)
-    return flows.group_by("it", *entity).agg(pl.col("x").median(), cost=pl.col("above").sum() / channels)
+    def _per_entity(self, name: str, it: Ints, entity: tuple[Ints, ...], x: Floats, above: Floats) -> list[Metric]:
+        """One number per entity and iteration, its flows one after the other."""
+        per = Groups(it, *entity)
+        cost = per.sums(above)
+        return self._metric(name, it[per.first], tuple(part[per.first] for part in entity), per.medians(x), cost)
+
+    def _per_rank(self, name: str, it: Ints, rank: Ints, channel: Ints, x: Floats, above: Floats) -> list[Metric]:
+        """One number per rank and iteration; channels run side by side, so the longest of them costs the time."""
+        per = Groups(it, rank, within=channel)
+        cost = per.sums(above) / per.distinct()
+        return self._metric(name, it[per.first], (rank[per.first],), per.medians(x), cost)
 
 
 def _median_of_others(values: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
