@@ -261,6 +261,42 @@ def test_every_pixel_shows_the_worst_cell_that_falls_into_it(run: Any) -> None:
     assert run("timeline/view", body, near) == [0, 9, 0]
 
 
+def test_a_picture_that_keeps_its_lines_is_the_one_that_a_plain_loop_finds(run: Any) -> None:
+    """Rows of several bands in any order, moved along time, with tiles that come while it is looked at."""
+    body = """
+    const { codes } = await import('/assets/modules/timeline/painter.mjs');
+    const { Tiles } = await import('/assets/modules/timeline/tiles.mjs');
+    const tiles = new Tiles('', () => {}, () => {});
+    let state = 7;
+    const chance = (below) => { state = (state * 48271) % 2147483647; return state % below; };
+    const tile = () => Uint8Array.from({ length: 65536 }, () => (chance(40) ? 0 : chance(256)));
+    const order = Array.from({ length: 600 }, (_, at) => at).sort(() => chance(3) - 1);
+    const levels = [{ bin_us: 4, bins: 250 }, { bin_us: 1, bins: 1000 }];
+    for (const band of [0, 1, 2]) tiles.keep(`late/0/${band}/0`, tile());
+    const cell = (row, bin) => {
+      const [band, line] = [order[row] >> 8, order[row] & 255];
+      const fine = tiles.get('late', 1, band, bin >> 8);
+      return fine ? fine[line * 256 + (bin & 255)] : tiles.get('late', 0, band, 0)[line * 256 + (bin >> 2)];
+    };
+    const [width, height] = [60, 40];
+    let lines = null;
+    let wrong = 0;
+    for (const [t0, y0] of [[0, 0], [100, 0], [400, 0], [400, 200], [500, 200]]) {
+      const view = { t0, t1: t0 + 480, y0, y1: y0 + 390 };
+      const found = codes({ view, level: 1, levels, tiles, metric: 'late', order, width, height, lines });
+      lines = found.lines;
+      for (let y = 0; y < height; y += 1) for (let x = 0; x < width; x += 1) {
+        let worst = 0;
+        for (let row = Math.floor(y0 + y * 390 / height); row < Math.ceil(y0 + (y + 1) * 390 / height); row += 1)
+          for (let bin = t0 + x * 8; bin < t0 + x * 8 + 8 && bin < 1000; bin += 1) worst = Math.max(worst, cell(row, bin));
+        if (worst !== found.made[y * width + x]) wrong += 1;
+      }
+      tiles.keep(`late/1/${chance(3)}/${chance(4)}`, tile());
+    }
+    return wrong;"""
+    assert run("timeline/view", body) == 0
+
+
 def test_the_scale_is_of_the_view_and_one_stall_does_not_flatten_it(run: Any) -> None:
     histogram = [0] * 256
     histogram[1], histogram[40], histogram[60], histogram[200] = 10, 5000, 4900, 1

@@ -10,6 +10,8 @@ export class Tiles {
     this.failed = failed;
     this.kept = new Map();
     this.running = new Map();
+    this.wanted = new Set();
+    this.spare = [];
   }
 
   /** The cells of a tile: 65,536 bytes, none where it is empty; undefined: it is not here. */
@@ -23,15 +25,28 @@ export class Tiles {
     return found;
   }
 
-  /** Asks for these tiles and for nothing else any more. */
-  want(keys) {
+  /** Asks for these tiles and for nothing else any more; for the spare ones once these are here. */
+  want(keys, spare = []) {
     const wanted = new Set(keys);
+    const early = new Set(spare);
     for (const [key, control] of this.running) {
-      if (wanted.has(key)) continue;
+      if (wanted.has(key) || early.has(key)) continue;
       control.abort();
       this.running.delete(key);
     }
     for (const key of wanted) if (!this.kept.has(key) && !this.running.has(key)) this.fetch(key);
+    this.wanted = wanted;
+    this.spare = spare;
+    if (!this.busy) this.later();
+  }
+
+  /** Fetches spare tiles when the browser has nothing to do. */
+  later() {
+    if (this.spare.every((key) => this.kept.has(key) || this.running.has(key))) return;
+    cancelIdleCallback(this.idle);
+    this.idle = requestIdleCallback(() => {
+      for (const key of this.spare) if (!this.busy && !this.kept.has(key) && !this.running.has(key)) this.fetch(key);
+    });
   }
 
   async fetch(key) {
@@ -41,11 +56,14 @@ export class Tiles {
       const answer = await fetch(`${this.base}/tiles/${key}`, { signal: control.signal });
       if (!answer.ok) throw new Error(`tile ${key}: ${answer.status}`);
       this.keep(key, answer.status === 204 ? EMPTY : new Uint8Array(await answer.arrayBuffer()));
-      this.arrived();
+      if (this.running.get(key) === control) this.running.delete(key);
+      if (this.wanted.has(key)) this.arrived();
     } catch (error) {
-      if (error.name !== "AbortError") this.failed(error);
+      this.spare = this.spare.filter((other) => other !== key);
+      if (error.name !== "AbortError" && this.wanted.has(key)) this.failed(error);
     } finally {
       if (this.running.get(key) === control) this.running.delete(key);
+      if (!this.busy) this.later();
     }
   }
 
@@ -54,11 +72,15 @@ export class Tiles {
     while (this.kept.size > TILES_MAX) this.kept.delete(this.kept.keys().next().value);
   }
 
+  /** Whether a tile that is wanted is on its way. */
   get busy() {
-    return this.running.size;
+    for (const key of this.running.keys()) if (this.wanted.has(key)) return true;
+    return false;
   }
 
   end() {
+    cancelIdleCallback(this.idle);
+    this.spare = [];
     for (const control of this.running.values()) control.abort();
     this.running.clear();
     this.kept.clear();

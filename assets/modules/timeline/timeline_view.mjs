@@ -4,8 +4,8 @@ import { announce } from "../copying.mjs";
 import { stopsOf, table as rampTable } from "../ramp.mjs";
 import { choose, settle, view as addressView } from "../view_state.mjs";
 import { paintBars } from "./bars.mjs";
-import { codes, needed, packed, pixels, tableOf } from "./painter.mjs";
-import { Tiles } from "./tiles.mjs";
+import { codes, packed, pixels, tableOf } from "./painter.mjs";
+import { Tiles, TILES_MAX } from "./tiles.mjs";
 import { clamped, levelFor, modeFor, ordered, scaleOf, zoomed } from "./view.mjs";
 import { AXIS, GUTTER, make, RIGHT, TOP } from "./plot.mjs";
 import { buildControls, ORDER_NAMES } from "./controls.mjs";
@@ -16,6 +16,8 @@ import { drawAxis, drawMarks, drawOver, drawSilent } from "./marks.mjs";
 import { drawLegend } from "./legend.mjs";
 import { drawMap } from "./minimap.mjs";
 import { covers, wantBars } from "./bars_source.mjs";
+
+const TOGETHER_MS = 50;
 
 class TimelineView {
   constructor(place, info) {
@@ -45,10 +47,16 @@ class TimelineView {
     this.draw();
   }
 
+  /** Draws what has come: at once when it is the last of what is wanted, else some of it together. */
+  arrived() {
+    if (!this.tiles.busy && !this.mapTiles.busy) this.later();
+    else this.arrivals ??= setTimeout(() => this.later(), TOGETHER_MS);
+  }
+
   /** Makes what depends on the trace. */
   take() {
-    this.tiles = new Tiles(this.base, () => this.later(), (error) => this.fail(error));
-    this.mapTiles = new Tiles(this.base, () => this.later(), (error) => this.fail(error));
+    this.tiles = new Tiles(this.base, () => this.arrived(), (error) => this.fail(error));
+    this.mapTiles = new Tiles(this.base, () => this.arrived(), (error) => this.fail(error));
     this.silentSet = new Set(this.info.silent);
     this.guilty = new Map();
     for (const incident of this.info.incidents) for (const rank of incident.ranks) if (!this.guilty.has(rank)) this.guilty.set(rank, incident.sure);
@@ -92,7 +100,7 @@ class TimelineView {
     this.barsControl?.abort();
     this.hitControl?.abort();
     cancelAnimationFrame(this.frame);
-    for (const timer of [this.barsTimer, this.hitTimer]) clearTimeout(timer);
+    for (const timer of [this.barsTimer, this.hitTimer, this.arrivals]) clearTimeout(timer);
   }
 
   get rows() {
@@ -217,6 +225,8 @@ class TimelineView {
   }
 
   draw() {
+    clearTimeout(this.arrivals);
+    this.arrivals = null;
     const room = this.place.clientWidth;
     if (!room) return;
     this.width = room;
@@ -248,11 +258,14 @@ class TimelineView {
     drawAxis(this, pen);
     drawMap(this);
     drawOver(this);
-    drawLegend(this, hasBars);
-    summary(this, hasBars);
-    wantBars(this);
-    if (this.table.open) fillTable(this);
     const complete = !this.tiles.busy && !this.mapTiles.busy;
+    // Words follow the picture once it is whole.
+    if (complete || !this.legendKey) {
+      drawLegend(this, hasBars);
+      summary(this, hasBars);
+      if (this.table.open) fillTable(this);
+    }
+    wantBars(this);
     this.place.toggleAttribute("data-settled", complete);
     if (complete) this.place.setAttribute("data-drawn", "");
     this.place.setAttribute("data-mode", hasBars ? "bars" : "heat");
@@ -262,14 +275,16 @@ class TimelineView {
     const { info, view } = this;
     const width = Math.round(this.plotWidth * this.ratio);
     const height = Math.round(this.plotHeight * this.ratio);
-    const level = levelFor(info.levels, ((view.t1 - view.t0) / width));
-    const { bin_us, bins } = info.levels[level];
-    const need = needed(view, level, bin_us, bins, this.shown, width);
-    const keys = [];
-    for (const band of need.bands) for (let x = need.firstTile; x <= need.lastTile; x += 1) keys.push(`${this.metric}/${level}/${band}/${x}`);
-    this.tiles.want(keys);
-    const found = codes({ view, level, levels: info.levels, tiles: this.tiles, metric: this.metric, order: this.shown, width, height });
+    const level = this.levelOf(width);
+    const found = codes({ view, level, levels: info.levels, tiles: this.tiles, metric: this.metric, order: this.shown, width, height, lines: this.painted?.lines });
     this.painted = { ...found, width, height };
+    const { firstTile, lastTile, bands } = found.need;
+    const columns = (first, last) => Array.from({ length: Math.max(last - first + 1, 0) }, (_, at) => bands.map((band) => `${this.metric}/${level}/${band}/${first + at}`)).flat();
+    const wanted = columns(firstTile, lastTile);
+    // One more on either side, while nothing else is to be done: the next step of who pans.
+    const end = (info.levels[level].bins - 1) >> 8;
+    const near = [...columns(Math.max(firstTile - 1, 0), firstTile - 1), ...columns(lastTile + 1, Math.min(lastTile + 1, end))];
+    this.tiles.want(wanted, wanted.length + near.length <= TILES_MAX ? near : []);
     this.scale = this.locked ?? scaleOf(found.histogram, this.metric, info.scale.top);
     if (!visible) return;
     if (this.image?.width !== width || this.image.height !== height) {
@@ -281,6 +296,16 @@ class TimelineView {
     pixels(found.made, this.metric === "state" ? this.stateTable() : tableOf(this.ramp, this.scale), this.image);
     this.buffer.getContext("2d").putImageData(this.image, 0, 0);
     pen.drawImage(this.buffer, GUTTER, TOP, this.plotWidth, this.plotHeight);
+  }
+
+  /** The level of the picture: a coarser one where its tiles would be more than are kept. */
+  levelOf(width) {
+    const { levels } = this.info;
+    const { t0, t1, y0, y1 } = this.view;
+    const bands = this.order === "rank" ? Math.ceil(y1 / 256) - Math.floor(y0 / 256) : Math.ceil(this.rows / 256);
+    let level = levelFor(levels, (t1 - t0) / width);
+    while (level > 0 && bands * (Math.ceil((t1 - t0) / levels[level].bin_us / 256) + 1) > TILES_MAX) level -= 1;
+    return level;
   }
 
   stateColours() {

@@ -83,14 +83,13 @@ export function tellSelected(timeline, rank, op, key) {
   announce(`Rank ${rank} selected${op ? `, ${opText(timeline, op)}` : ""}`);
 }
 
+/** The rows with most in the window, each with its code; rows that share a pixel have what is most in it. */
 function worst(timeline, limit) {
-  const { made, width, height } = timeline.painted;
+  const { lines, most, height } = timeline.painted;
   const best = new Map();
   for (let y = 0; y < height; y += 1) {
     const row = Math.floor(timeline.view.y0 + (y / height) * (timeline.view.y1 - timeline.view.y0));
-    let code = best.get(row) ?? 0;
-    for (let x = 0; x < width; x += 1) if (made[y * width + x] > code) code = made[y * width + x];
-    best.set(row, code);
+    best.set(row, Math.max(best.get(row) ?? 0, most[lines.of[y]]));
   }
   return [...best].sort((a, b) => b[1] - a[1] || a[0] - b[0]).slice(0, limit);
 }
