@@ -98,7 +98,10 @@ def _same(one: Finding, two: Finding) -> bool:
 
 
 def _at_odds(verdicts: Sequence[Verdict]) -> bool:
-    """Say whether two sides accuse different ones, neither as a mere guess and one of them surely."""
+    """Say whether two sides accuse different ones, neither as a mere guess.
+
+    One of them surely, or hosts that the other side does not know, or one says slow and the other says stuck.
+    """
     named = [v.findings[0] for v in verdicts if v.findings and v.findings[0].confidence != "low"]
     named = [f for f in named if f.root_cause.ranks or f.root_cause.hosts]
     for at, one in enumerate(named):
@@ -107,8 +110,9 @@ def _at_odds(verdicts: Sequence[Verdict]) -> bool:
                 *two.root_cause.hosts
             }
             sure = [f.confidence for f in (one, two)].count("high")
+            told = sure or (one.root_cause.hosts and two.root_cause.hosts) or "slow" in {one.status, two.status}
             # One rank can be at fault in one way; surely at fault in two it is a rank of each of two jobs.
-            if sure and (not shared or (sure == 2 and one.component != two.component)):
+            if (told and not shared) or (sure == 2 and one.component != two.component):
                 return True
     return False
 

@@ -16,7 +16,6 @@ How ranks are found, the sure ways first:
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from typing import Any, Final, TypeVar
 import polars as pl
 
 from mycroft.loaders.comm_ranks import CommRanks, Names
+from mycroft.loaders.host_names import hosts_of_files
 from mycroft.loaders.machines import Device, Machines, Process, Row, gpus_in_order
 
 DEVICE_KINDS: Final = ("xid", "gpu_state", "pcie_error", "pcie_state")
@@ -137,7 +137,7 @@ class IdentityResolver:
         """
         facts = _rows_of(self._facts)
         self._facts.clear()
-        host_of_file = _hosts_of_files(files, hosts)
+        host_of_file = hosts_of_files(files, hosts)
         passed_on = _passed_on(self._hosts_in, host_of_file)
         for row in facts:
             if row["host_id"] is None or (row["file_id"], row["host_id"]) in passed_on:
@@ -416,27 +416,6 @@ def _lookup(frame: pl.DataFrame, keys: Sequence[str], table: Mapping[tuple[Any, 
 
 def _no_host(frame: pl.DataFrame) -> pl.Expr:
     return pl.col("host_id").is_null() if "host_id" in frame.columns else pl.lit(value=True)
-
-
-def _hosts_of_files(files: Mapping[int, str], hosts: Sequence[str]) -> dict[int, int]:
-    """Return the host whose name stands in the name of a file, as a word of its own; the longest one wins."""
-    by_name = {name.lower(): host_id for host_id, name in enumerate(hosts) if len(name) > 1}
-    if not by_name:
-        return {}
-    longest_first = sorted(by_name, key=lambda name: (-len(name), name))
-    # A name is a word of its own: at either end something that no host name would go on with.
-    words = re.compile(rf"(?<![a-z0-9])(?:{'|'.join(map(re.escape, longest_first))})(?![a-z0-9])")
-    found: dict[int, int] = {}
-    for file_id, path in files.items():
-        low = path.lower()
-        for text in (re.split(r"[/!]", low)[-1], low):
-            names = set(words.findall(text))
-            most = max((len(name) for name in names), default=0)
-            longest = [name for name in names if len(name) == most]
-            if len(longest) == 1:
-                found[file_id] = by_name[longest[0]]
-                break
-    return found
 
 
 def _passed_on(seen: Mapping[int, set[int]], host_of_file: Mapping[int, int]) -> dict[tuple[int, int], int]:

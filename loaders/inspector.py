@@ -119,6 +119,7 @@ class InspectorLoader:
                 dur_ms=micros / 1000 if micros is not None else None,
                 value=jv.as_float(perf.get(prefix + "busbw_gbs")),
                 name=jv.as_text(perf.get(prefix + "timing_source")),
+                detail=f"{origin.size} ranks" if origin.size else None,
                 peer=str(peer) if peer is not None else None,
                 peer_rank=peer_rank,
                 text=clip(msgspec.json.encode(extra).decode()) if extra else None,

@@ -2,8 +2,9 @@
 
 A rank is a number, and every job counts from 0. Files are of different jobs only where they contradict each other: they
 lie days apart, one rank is two processes on two hosts, or it stopped in two operations of one group. Where nothing
-contradicts, all is one job. Folders and archives are taken as wholes; what names no rank goes with those that share
-a host with it, else with all.
+contradicts, all is one job. Folders and archives are taken as wholes; what fits several jobs goes with those that
+share a host with it, that were written within the hour, or whose files are named like it, in this order; what names no
+rank and fits several still goes with all.
 
 Files that do not contradict may still share nothing: a console without hosts, and logs of another job. `Jobs.parts` are
 the sides of a job that nothing joins although both speak of the same ranks; the analysis judges them apart as well.
@@ -19,6 +20,8 @@ from typing import Final
 
 import polars as pl
 
+from mycroft.loaders.host_names import hosts_of_files
+
 # Clocks without a zone differ by up to 14 h, and a job's evidence is collected on the day after.
 APART_NS: Final = 36 * 3_600_000_000_000
 # Before this a time counts from the start of a process or a machine.
@@ -27,10 +30,15 @@ _EPOCH_NS: Final = 978_307_200_000_000_000
 _LEAST_SHARED: Final = 2
 # Evidence of one trouble is written within hours of it.
 _NEAR_NS: Final = 3_600_000_000_000
+# A year without its leap day: of a time that names none the year is a guess.
+_YEAR_NS: Final = 365 * 86_400_000_000_000
 MOST_PARTS: Final = 4
 _MOST_FACTS: Final = 1_000_000
 _MOST_UNITS: Final = 400
+_MOST_NAMES: Final = 16
 _TIMES: Final = {"events": "ts", "coll_ops": "start_ts", "stacks": "ts"}
+_WORDS: Final = re.compile(r"[^a-z0-9]+")
+_DIGITS: Final = re.compile(r"\d+")
 _NOWHERE: Final = re.compile(r"localhost|127\..*|ip6-.*")
 
 
@@ -40,6 +48,10 @@ class Facts:
 
     first: int | None = None
     last: int | None = None
+    guessed: tuple[int, int] | None = None
+    """First and last of the times whose year is a guess."""
+    names: set[tuple[str, ...]] = field(default_factory=lambda: set[tuple[str, ...]]())
+    """The words of the names of its files."""
     ranked: bool = False
     ranks: set[int] = field(default_factory=lambda: set[int]())
     pids: set[tuple[int, int]] = field(default_factory=lambda: set[tuple[int, int]]())
@@ -52,6 +64,8 @@ class Facts:
     """Members of the largest communicator."""
     members: dict[int, set[tuple[str, int]]] = field(default_factory=lambda: defaultdict(set))
     """The same for ranks inside that."""
+    groups: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
+    """Size of a communicator of which a profiler tells members -> their ranks in it."""
     stops: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     """rank -> numbers of operations that timed out."""
 
@@ -59,6 +73,9 @@ class Facts:
         """Take in what another file says."""
         self.first = min(_known(self.first, other.first), default=None)
         self.last = max(_known(self.last, other.last), default=None)
+        guesses = [span for span in (self.guessed, other.guessed) if span is not None]
+        self.guessed = (min(a for a, _ in guesses), max(b for _, b in guesses)) if guesses else None
+        self.names |= set(sorted(other.names)[: _MOST_NAMES - len(self.names)])
         self.ranked |= other.ranked
         self.ranks |= other.ranks
         self.pids |= other.pids
@@ -68,6 +85,8 @@ class Facts:
             self.processes[rank] |= found
         for rank, numbers in other.stops.items():
             self.stops[rank] |= numbers
+        for size, ranks in other.groups.items():
+            self.groups[size] |= ranks
         if other.size > self.size:
             self.size = other.size
             self.members.clear()
@@ -77,8 +96,7 @@ class Facts:
 
     def contradicts(self, other: Facts) -> bool:
         """Say whether both cannot be of one job."""
-        begins, ends = _known(self.first, other.first), _known(self.last, other.last)
-        if len(begins) == 2 and max(begins) - min(ends) > APART_NS:
+        if (apart := self.apart_ns(other)) is not None and apart > APART_NS:
             return True
         if self.comms & other.comms:
             return False
@@ -93,22 +111,71 @@ class Facts:
             or _other_processes(self.processes, other.members)
             or _other_processes(self.members, other.processes)
             or (self.size == other.size and _other_processes(self.members, other.members))
+            or 0 < self.whole() != other.whole() > 0
         )
+
+    def apart_ns(self, other: Facts) -> int | None:
+        """Return how far apart both lie in time, 0 where they overlap; None where one of them has no times.
+
+        Where the year of one is a guess, it is moved into the year of the other.
+        """
+        mine, theirs = self._span(), other._span()
+        if mine is None or theirs is None:
+            return None
+        shift = 0
+        if self.first is None or other.first is None:
+            shift = round((sum(mine) - sum(theirs)) / 2 / _YEAR_NS) * _YEAR_NS
+        return max(0, max(mine[0], theirs[0] + shift) - min(mine[1], theirs[1] + shift))
+
+    def _span(self) -> tuple[int, int] | None:
+        if self.first is None or self.last is None:
+            return self.guessed
+        return self.first, self.last
+
+    def whole(self) -> int:
+        """Return the size of its largest communicator where all members are known, else 0.
+
+        Groups of one job that share no host are of one size; two such of different sizes are two jobs.
+        """
+        if self.size and self.size >= max(self.groups, default=0):
+            return self.size if self.size > 1 and len(self.members) == self.size else 0
+        size = max(self.groups, default=0)
+        return size if size > 1 and len(self.groups[size]) == size else 0
+
+    def lacks(self, other: Facts) -> bool:
+        """Say whether all members of its largest communicator are known and the other has a rank beyond them."""
+        return 0 < self.whole() <= max(other.ranks, default=0)
+
+    def affinity(self, other: Facts) -> tuple[bool, bool, int]:
+        """Return how much speaks for one job of both, more is greater: relation, nearness in time, names alike."""
+        apart = self.apart_ns(other)
+        alike = max((_shared_words(one, two) for one in self.names for two in other.names), default=0)
+        return self.related(other), apart is not None and apart <= _NEAR_NS, alike
 
     def places(self) -> dict[int, set[str]]:
         """Return the hosts of each rank; where no line names one, of each rank inside the greatest communicator."""
         return {rank: {host for host, _ in found} for rank, found in (self.processes or self.members).items()}
 
     def related(self, other: Facts) -> bool:
-        """Say whether both speak of one host, communicator or process."""
-        return bool(self.hosts & other.hosts or self.comms & other.comms or self.pids & other.pids)
+        """Say whether both speak of one host, communicator or process, or are of one series: a file for each rank."""
+        if self.hosts & other.hosts or self.comms & other.comms or self.pids & other.pids:
+            return True
+        return bool(self.series() & other.series()) and not self.ranks & other.ranks
+
+    def series(self) -> set[tuple[str, ...]]:
+        """Return the names of files without their numbers."""
+        return {tuple(_DIGITS.sub("#", word) for word in name) for name in self.names if _DIGITS.search(" ".join(name))}
 
     def joined(self, other: Facts) -> bool:
         """Say whether anything joins both: a host, communicator, process, a time, or the ranks that the other lacks."""
-        if self.related(other) or len(self.ranks & other.ranks) < _LEAST_SHARED:
+        if self.related(other):
             return True
-        begins, ends = _known(self.first, other.first), _known(self.last, other.last)
-        return len(begins) == 2 and max(begins) - min(ends) <= _NEAR_NS
+        # With hosts of its own, each side has a rank 0 of its own; a whole world has no ranks outside.
+        hosts = bool(self.hosts and other.hosts)
+        outside = hosts and (self.lacks(other) or other.lacks(self))
+        if not outside and len(self.ranks & other.ranks) < (1 if hosts else _LEAST_SHARED):
+            return True
+        return (apart := self.apart_ns(other)) is not None and apart <= _NEAR_NS
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +213,13 @@ def _other_layout(mine: Mapping[int, set[str]], theirs: Mapping[int, set[str]]) 
     return len({here for here, _ in pairs}) != len(pairs) or len({there for _, there in pairs}) != len(pairs)
 
 
+def _shared_words(one: Sequence[str], two: Sequence[str]) -> int:
+    """Return how many words both begin with."""
+    return next(
+        (i for i, pair in enumerate(zip(one, two, strict=False)) if pair[0] != pair[1]), min(len(one), len(two))
+    )
+
+
 def _known(*times: int | None) -> list[int]:
     return [time for time in times if time is not None]
 
@@ -168,10 +242,15 @@ class JobFinder:
         time = _TIMES[table]
         if time in columns:
             stamp = pl.col(time).cast(pl.Int64)
+            guess = (
+                (pl.col("time_quality").cast(pl.String) == "year_assumed").fill_null(value=False)
+                if "time_quality" in columns
+                else pl.lit(value=False)
+            ).alias("guess")
             known = frame.filter(stamp > _EPOCH_NS)
-            spans = known.group_by("file_id").agg(stamp.min().alias("first"), stamp.max().alias("last"))
-            for file_id, first, last in spans.iter_rows():
-                self._facts[file_id].add(Facts(first, last))
+            spans = known.group_by("file_id", guess).agg(stamp.min().alias("first"), stamp.max().alias("last"))
+            for file_id, guessed, first, last in spans.iter_rows():
+                self._facts[file_id].add(Facts(guessed=(first, last)) if guessed else Facts(first, last))
         inside = [name for name in ("rank", "comm_rank", "local_rank") if name in columns]
         for name in {"rank", "comm_rank"} & columns:
             for file_id, rank in frame.select("file_id", name).drop_nulls().unique().iter_rows():
@@ -206,6 +285,15 @@ class JobFinder:
             ):
                 self._members[file_id].add((int(size), rank, host, number))
                 self._count += 1
+        if {"kind", "detail", "group_name", "comm_rank"} <= columns:
+            size = pl.col("detail").str.extract(r"^(\d{1,7}) ranks$").cast(pl.Int64).alias("size")
+            members = frame.filter(pl.col("kind").cast(pl.String) == "op_perf").select(
+                "file_id", "group_name", "comm_rank", size
+            )
+            for file_id, group, rank, ranks in members.drop_nulls().unique().iter_rows():
+                self._facts[file_id].groups[ranks].add(rank)
+                self._facts[file_id].comms.add(group)
+                self._count += 1
         if "group_name" in columns:
             hashes = frame.filter(pl.col("group_name").str.contains(r"^0x[0-9a-f]{7,}$"))
             for file_id, name in hashes.select("file_id", "group_name").unique().iter_rows():
@@ -230,7 +318,12 @@ class JobFinder:
         if len(ranked) < 2 or len(ranked) > _MOST_UNITS:
             return Jobs([whole])
         sides = _gathered([units[name] for name in ranked], closely=True)
-        jobs = _gathered(sides, closely=False)
+        # What contradicts another goes first, so that what fits several finds all of them.
+        contested = [any(one is not two and one[1].contradicts(two[1]) for two in sides) for one in sides]
+        ordered = [
+            side for wanted in (True, False) for side, is_so in zip(sides, contested, strict=True) if is_so == wanted
+        ]
+        jobs = _gathered(ordered, closely=False)
         unranked = [units[name] for name in sorted(units) if name not in ranked]
         parts: list[Side] = []
         if len(jobs) == 1:
@@ -240,6 +333,7 @@ class JobFinder:
 
     def _units(self, files: Mapping[int, str], hosts: Sequence[str]) -> dict[str, tuple[list[int], Facts]]:
         """Return files and facts by folder or archive at the first level where names differ, else by file."""
+        named = hosts_of_files(files, hosts)
         paths = {file_id: re.split(r"[/!]", name) for file_id, name in files.items()}
         shared = 0
         shortest = min((len(parts) for parts in paths.values()), default=0)
@@ -249,7 +343,11 @@ class JobFinder:
         for file_id, parts in sorted(paths.items()):
             unit = units.setdefault(parts[shared] if parts else "", (list[int](), Facts()))
             unit[0].append(file_id)
-            unit[1].add(self._of_file(file_id, hosts))
+            facts = self._of_file(file_id, hosts)
+            if not facts.hosts and file_id in named:
+                facts.hosts |= {_short(hosts[named[file_id]])} - {""}
+            facts.names = {tuple(_WORDS.split(parts[shared].lower() if parts else ""))}
+            unit[1].add(facts)
         return units
 
     def _of_file(self, file_id: int, hosts: Sequence[str]) -> Facts:
@@ -279,8 +377,9 @@ def _gathered(units: Sequence[Side], *, closely: bool, joined: bool = False) -> 
         fitting = [side for side in found if not side[1].contradicts(facts)]
         if joined:
             fitting = [side for side in fitting if side[1].joined(facts)]
-        near = [side for side in fitting if side[1].related(facts)]
-        side = next(iter(near if closely else [*near, *fitting]), None)
+        if closely:
+            fitting = [side for side in fitting if side[1].related(facts)]
+        side = max(fitting, key=lambda side: side[1].affinity(facts), default=None)
         if side is None:
             side = (list[int](), Facts())
             found.append(side)
@@ -295,9 +394,11 @@ def _with_unranked(sides: Sequence[Side], unranked: Sequence[Side]) -> list[list
         return []
     found = [list(members) for members, _ in sides]
     for members, facts in unranked:
-        near = [i for i, (_, side) in enumerate(sides) if side.related(facts)]
-        for i in near or range(len(sides)):
-            found[i].extend(members)
+        fits = [side.affinity(facts) for _, side in sides]
+        best = max(fits)
+        for i, fit in enumerate(fits):
+            if fit == best or (best[0] and fit[0]):
+                found[i].extend(members)
     return [sorted(members) for members in found]
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from tests import log_cases
 from tests.analysis import incidents as make
 from tests.analysis.incidents import verdict_of
 from tests.analysis.test_sample_logs import LOGS
@@ -75,6 +78,38 @@ def test_sides_that_nothing_joins_and_that_accuse_different_ones_are_two_jobs(tm
     found = {(f.category, f.root_cause.ranks, f.root_cause.hosts) for f in verdict.findings}
     assert found == {("size_mismatch", (3,), ()), ("link_fault", (), ("n2",))}
     assert "nothing joins" in verdict.summary
+
+
+SIDE_BY_SIDE = {
+    "two slow profiles": ("healthy-inspector", "inspector-v5-power-brake", {("slow_gpu", (5,), ("gn-77",))}),
+    "both told without being sure": (
+        "dcgm-slow-clock",
+        "store-24-of-32",
+        {("slow_gpu", (13,), ("hgx2",)), ("init_timeout", tuple(range(24, 32)), ())},
+    ),
+    "one rank, two hosts": (
+        "store-24-of-32",
+        "torchrun-address-in-use",
+        {("init_timeout", tuple(range(24, 32)), ()), ("init_timeout", (0,), ("box-9",))},
+    ),
+    "a file for each rank": (
+        "lightning-two-groups",
+        "ib-port-down-error-12",
+        {("order_deadlock", (2,), ()), ("link_fault", (), ("gpu-b07",))},
+    ),
+    "another year": (
+        "deepspeed-pdsh-oom",
+        "ras-json-dead-member",
+        {("out_of_memory", (5,), ("worker-2",)), ("process_died", (5,), ("10.9.0.2",))},
+    ),
+}
+
+
+@pytest.mark.parametrize("pair", SIDE_BY_SIDE)
+def test_two_incidents_in_one_flat_folder_are_two(tmp_path: Path, pair: str) -> None:
+    one, two, both = SIDE_BY_SIDE[pair]
+    verdict = verdict_of(tmp_path, log_cases.together(one, two, flat=True))
+    assert {(f.category, f.root_cause.ranks, f.root_cause.hosts) for f in verdict.findings} == both
 
 
 def test_a_rank_is_not_put_on_a_host_by_its_number_alone(tmp_path: Path) -> None:

@@ -63,23 +63,54 @@ def losses(cases: Sequence[str]) -> Iterator[Judged]:
             yield f"{case} without {lost}", without_a_file(case, judge(files))
 
 
-def names_of(case: str) -> set[tuple[object, ...]]:
-    """Return whom the verdict on a case alone names."""
-    return {(f.category, f.root_cause.ranks, f.root_cause.hosts) for f in judge(log_cases.files_of(case)).findings}
+Named = tuple[str, tuple[int, ...], tuple[str, ...]]
+"""What a finding says: category, ranks, hosts."""
+
+
+def named_in(verdict: Verdict, cases: Sequence[str] = (), *, sure: bool = False) -> set[Named]:
+    """Return whom a verdict names. A host that is known by the name of a file alone has none of the case before it."""
+
+    def plain(host: str) -> str:
+        return next((host.removeprefix(f"{case}-") for case in cases if host.startswith(f"{case}-")), host)
+
+    return {
+        (f.category, f.root_cause.ranks, tuple(plain(host) for host in f.root_cause.hosts))
+        for f in verdict.findings
+        if not sure or f.confidence == "high"
+    }
+
+
+def alike(found: Named, truth: Named) -> bool:
+    """Say whether one culprit is meant: the same ranks, or hosts where there are none, and no other host."""
+    if set(found[2]) - set(truth[2]) and truth[2]:
+        return False
+    return found[1] == truth[1] if found[1] or not found[2] else found[2] == truth[2]
+
+
+def compared(found: set[Named], sure: set[Named], one: set[Named], two: set[Named]) -> str:
+    """Return how a verdict on two cases compares with those on each alone.
+
+    `less is said`: the same culprits, of one no host or a more general category.
+    """
+    both = one | two
+    if found == both:
+        return "right"
+    if any(not any(alike(f, truth) for truth in both) for f in sure):
+        return "wrong and confident"
+    if any(not any(alike(f, truth) for truth in both) for f in found):
+        return "another is named"
+    known = sum(any(alike(f, truth) for f in found) for truth in both)
+    return "less is said" if known == len(both) else f"{known} of {len(both)} named"
 
 
 def pairs(cases: Sequence[str], *, flat: bool = False) -> Iterator[Judged]:
     """Two cases in one folder: right where both are named as each is alone, and nobody else is."""
-    alone = {case: names_of(case) for case in cases}
+    alone = {case: named_in(judge(log_cases.files_of(case))) for case in cases}
     for one, two in itertools.combinations(cases, 2):
         verdict = judge(log_cases.together(one, two, flat=flat))
-        named = {(f.category, f.root_cause.ranks, f.root_cause.hosts) for f in verdict.findings}
-        sure = {
-            (f.category, f.root_cause.ranks, f.root_cause.hosts) for f in verdict.findings if f.confidence == "high"
-        }
-        both, known = alone[one] | alone[two], bool(named & alone[one]) + bool(named & alone[two])
-        said = "right" if named == both else "wrong and confident" if sure - both else f"{known} of 2 named"
-        yield f"{one} + {two}: {sorted(named, key=str) if said != 'right' else ''}", said
+        found = named_in(verdict, (one, two))
+        said = compared(found, named_in(verdict, (one, two), sure=True), alone[one], alone[two])
+        yield f"{one} + {two}: {sorted(found, key=str) if said != 'right' else ''}", said
 
 
 GOOD = ("right", "says what is missing", "same host, asks for the rank")

@@ -132,5 +132,69 @@ def test_ranks_that_share_a_host_here_and_not_there() -> None:
     assert not mine.contradicts(other)
 
 
+def test_a_time_without_its_year_is_laid_into_the_year_of_the_other() -> None:
+    day = 86_400 * 10**9
+    summer = 20_600 * day
+    exact, guessed = Facts(first=summer, last=summer), Facts(guessed=(summer - 365 * day, summer - 365 * day))
+    assert not exact.contradicts(guessed)
+    assert not guessed.contradicts(exact)
+    guessed.guessed = (summer - 340 * day, summer - 340 * day)
+    assert exact.contradicts(guessed)
+    assert Facts(first=summer - 365 * day, last=summer - 365 * day).contradicts(exact)
+
+
+def test_a_profiler_s_groups_of_one_size_are_of_one_job_and_of_two_sizes_of_two() -> None:
+    def side(host: str, size: int, seen: int) -> Facts:
+        facts = Facts(hosts={host}, comms={f"0x{host}"})
+        facts.groups[size] = set(range(seen))
+        return facts
+
+    assert not side("a", 8, 8).contradicts(side("b", 8, 8))
+    assert side("a", 4, 4).contradicts(side("b", 8, 8))
+    assert not side("a", 8, 8).contradicts(side("b", 8, 7))
+    assert not side("a", 4, 4).contradicts(side("b", 8, 7))
+
+
+def test_one_file_for_each_rank_is_one_side() -> None:
+    files = [Facts(ranks={rank}, names={("run", "rank", str(rank), "log")}) for rank in range(3)]
+    assert files[0].related(files[2])
+    again = Facts(ranks={0}, names={("run", "rank", "9", "log")})
+    assert not files[0].related(again)
+
+
+def test_ranks_outside_of_a_whole_world_are_not_joined_with_it() -> None:
+    world = Facts(hosts={"a"}, size=4, ranks={0, 1, 2, 3})
+    for rank in range(4):
+        world.members[rank] = {("a", 70 + rank)}
+    assert not world.joined(Facts(hosts={"b"}, ranks={13}))
+    assert world.joined(Facts(ranks={13}))
+    assert world.joined(Facts(hosts={"b"}, ranks={13}, comms={"0xab"}, first=1, last=2)) is False
+    del world.members[3]
+    assert world.joined(Facts(hosts={"b"}, ranks={13}))
+
+
+BESIDE = (
+    ("x-console.log", "y-console.log", "x-pyspy-rank1.txt"),
+    ("console-1.log", "console-2.log", "journal-n1.txt"),
+)
+
+
+@pytest.mark.parametrize(("one", "two", "beside"), BESIDE)
+def test_what_fits_both_goes_with_the_host_in_its_name_or_with_files_named_alike(
+    tmp_path: Path, one: str, two: str, beside: str
+) -> None:
+    stack = 'Process 7: python3 train.py\nPython v3.11.9 (x)\n\nThread 7 (active): "MainThread"\n    <module> (train.py:9)\n'
+    xid = "[12345.678901] NVRM: Xid (PCI:0000:43:00): 79, GPU has fallen off the bus.\n"
+    contents = {
+        one: make.start_up(4) + stopped(range(4)),
+        two: stopped(range(4), seq=77),
+        beside: xid if "journal" in beside else stack,
+    }
+    with loaded(tmp_path, contents) as store:
+        assert jobs_of(store) == [sorted(contents), [two]]
+        mine = store.frame("SELECT path FROM files WHERE job_id = 0")["path"]
+        assert {path.rpartition("/")[2] for path in mine} == {one, beside}
+
+
 def test_nothing_is_told_without_rows() -> None:
     assert JobFinder().jobs({3: "a/x", 1: "b/y"}, []) == Jobs([[1, 3]])
