@@ -81,7 +81,7 @@ class Groups:
     def spans(self) -> Iterator[tuple[int, int]]:
         """Where each group begins and ends among the rows in order."""
         begun = self.starts.tolist()
-        return zip(begun, [*begun[1:], len(self.order)], strict=True)
+        return zip(begun, [*begun[1:], len(self.order)] if begun else [], strict=True)
 
     @cached_property
     def of_row(self) -> Ints:

@@ -20,6 +20,7 @@ from mycroft.analysis.attribution import Slowness, culprits
 from mycroft.analysis.case import count_words
 from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_S, FlowLimits
 from mycroft.analysis.facts import Frames
+from mycroft.analysis.grouped import Groups
 from mycroft.analysis.host_clocks import RANK_HOSTS, clock_offsets
 from mycroft.analysis.intermittent import events
 from mycroft.analysis.slow_findings import find_slowness
@@ -189,30 +190,33 @@ def _comm_silent(
 ) -> list[Firing]:
     """An operation older than any healthy one before it, whose ranks do not move: a stall that most do not feel."""
     rows = store.frame(LONG_OPS, (limits.open_ns // 2, int(ticks[-1]) + 1))
-    by_comm: dict[int, list[tuple[int, int, int]]] = {}
-    for comm, rank, _, enq, end in rows.iter_rows():
-        shift = offsets.get(int(rank), 0)
-        ended = _FOREVER if end is None else int(end) - shift
-        by_comm.setdefault(int(comm), []).append((int(rank), int(enq) - shift, ended))
-    column = {int(r): n for n, r in enumerate(ranks)}
+    if rows.is_empty():
+        return []
+    comm, rank, enq = (rows[name].cast(pl.Int64).to_numpy() for name in ("comm", "rank", "enq"))
+    finish = rows["end"].fill_null(_FOREVER).to_numpy()
+    ahead = np.array([offsets.get(r, 0) for r in rank.tolist()], dtype=np.int64)
+    enq, end = enq - ahead, np.where(finish == _FOREVER, _FOREVER, finish - ahead)
+    # Most communicators have nothing open for so long at any tick that is looked at.
+    slow = np.unique(comm[np.minimum(end, int(ticks[-1])) - enq > limits.open_ns])
+    of_slow = np.isin(comm, slow)
+    comm, rank, enq, end = comm[of_slow], rank[of_slow], enq[of_slow], end[of_slow]
+    per_comm = Groups(comm)
+    column = np.minimum(np.searchsorted(ranks, rank), len(ranks) - 1)
+    heard = ranks[column] == rank
     found: list[Firing] = []
-    for comm, ops in sorted(by_comm.items()):
-        # Most have nothing open for so long at any tick that is looked at.
-        longest = max(min(end, int(ticks[-1])) - enq for _, enq, end in ops)
-        if longest <= limits.open_ns:
-            continue
-        for n, tick in enumerate(ticks):
-            healthy = max((end - enq for _, enq, end in ops if end <= tick), default=0)
-            limit = max(limits.open_ns, round(limits.open_ages * healthy))
-            old = [(r, enq) for r, enq, end in ops if end > tick and tick - enq > limit]
-            still = [
-                (r, enq) for r, enq in old if r in column and tick - progress[n, column[r]] > limits.silence_half_ns
-            ]
-            if still:
-                age = max(tick - enq for _, enq in still) / NS_PER_S
-                who = tuple(sorted({r for r, _ in still}))
-                what = f"{count_words(who)} inside an operation of one communicator for {age:.1f} s without progress"
-                found.append(Firing(int(tick), "stall", who, comm, float(age), limit / NS_PER_S, what))
+    for n, tick in enumerate(ticks):
+        healthy = per_comm.largest(np.where(end <= tick, end - enq, 0))
+        limit = np.maximum(limits.open_ns, np.rint(limits.open_ages * healthy).astype(np.int64))[per_comm.of_row]
+        old = (end > tick) & (tick - enq > limit)
+        still = np.flatnonzero(old & heard & (tick - progress[n, column] > limits.silence_half_ns))
+        of_comm = Groups(comm[still], within=rank[still])
+        for begun, ended in of_comm.spans():
+            some = still[of_comm.order[begun:ended]]
+            age = int(tick - enq[some].min()) / NS_PER_S
+            who = tuple(dict.fromkeys(rank[some].tolist()))
+            what = f"{count_words(who)} inside an operation of one communicator for {age:.1f} s without progress"
+            one = int(comm[some[0]])
+            found.append(Firing(int(tick), "stall", who, one, float(age), int(limit[some[0]]) / NS_PER_S, what))
     return found
 
 
