@@ -33,7 +33,7 @@ def test_groups_say_what_a_loop_says() -> None:
     assert groups.least(VALUES).tolist() == [min(v) for v in plain.values()]
     assert groups.medians(VALUES).tolist() == [statistics.median(v) for v in plain.values()]
     assert groups.lower_medians(VALUES).tolist() == [statistics.median_low(v) for v in plain.values()]
-    assert groups.distinct().tolist() == [len(set(CHANNEL[RANK == r].tolist())) for r in plain]
+    assert groups.distinct().tolist() == [len(set(CHANNEL[r == RANK].tolist())) for r in plain]
     assert RANK[groups.first][groups.of_row].tolist() == RANK.tolist()
     assert [b - a for a, b in groups.spans()] == groups.sizes.tolist()
 
