@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import signal
 import sys
@@ -13,7 +14,6 @@ from mycroft.app.commands.command import Command
 from mycroft.errors import MycroftError
 
 LOG = logging.getLogger("mycroft.collector")
-RETRY_S = 5.0
 
 
 class CollectError(MycroftError):
@@ -32,13 +32,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--summary-seconds", metavar="S", type=options.seconds, help="from one summary to the next (default: 10)"
     )
     topic = parser.add_argument_group("from a topic, instead of from agents")
-    topic.add_argument(
-        "--from", dest="topic", metavar="URL", help="consume kafka://broker:9092/topic into --store; needs no port"
-    )
+    topic.add_argument("--from", dest="topic", metavar="URL", help="consume kafka://broker:9092/topic into --store")
     topic.add_argument("--store", metavar="URL", help="the fleet's store: a folder or s3://bucket/prefix")
     topic.add_argument("--group", metavar="NAME", default="mycroft", help="of consumers that share it (%(default)s)")
     topic.add_argument(
         "--kafka-settings", metavar="FILE", help="TLS and SASL of the brokers: lines name=value, as librdkafka has"
+    )
+    topic.add_argument(
+        "--metrics-port", metavar="PORT", type=options.port, help="numbers for Prometheus at /metrics, on --host (none)"
     )
 
 
@@ -47,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING, stream=sys.stderr)
     if arguments.topic is not None:
         return _consume(arguments)
-    for name in ("store", "kafka_settings"):
+    for name in ("store", "kafka_settings", "metrics_port"):
         if getattr(arguments, name) is not None:
             raise CollectError(f"--{name.replace('_', '-')} goes with --from kafka://broker:9092/topic")
     if arguments.upstream is not None:
@@ -87,8 +88,9 @@ def _relay(arguments: argparse.Namespace) -> int:
 
 def _consume(arguments: argparse.Namespace) -> int:
     """Bring a topic into a store until SIGTERM; what the store or the brokers do not take now is tried again."""
+    from mycroft.app.live.consumer import Numbers, consume
     from mycroft.loaders.fleet import FleetStore, open_place
-    from mycroft.loaders.fleet.stream import StreamCollector, StreamError
+    from mycroft.loaders.fleet.stream import StreamCollector
     from mycroft.tracer.agent.kafka_settings import read_settings
 
     if not arguments.store:
@@ -101,20 +103,12 @@ def _consume(arguments: argparse.Namespace) -> int:
         signal.signal(number, lambda *_: stopping.set())
     LOG.setLevel(logging.INFO)
     print(f"consuming {arguments.topic} into {arguments.store} as {arguments.group}", flush=True)
-    try:
-        while not stopping.is_set():
-            try:
-                done = collector.round(most_s=arguments.segment_seconds, stop=stopping.is_set)
-            except StreamError:
-                raise
-            except MycroftError as error:
-                LOG.warning("the store does not take what came; it is read again: %s", error)
-                stopping.wait(RETRY_S)
-                continue
-            if done.messages or done.overtaken:
-                LOG.info("%d messages, %d segments, %d left to others", done.messages, done.segments, done.overtaken)
-    finally:
-        collector.close()
+    with contextlib.ExitStack() as stack:
+        stack.callback(collector.close)
+        if arguments.metrics_port is not None:
+            numbers = stack.enter_context(Numbers(collector.counts, arguments.collect_host, arguments.metrics_port))
+            print(f"numbers at {numbers.url}", flush=True)
+        consume(collector, stopping, round_s=arguments.segment_seconds)
     return 0
 
 

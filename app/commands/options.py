@@ -40,7 +40,7 @@ def add_data(parser: argparse.ArgumentParser) -> None:
 def add_serving(parser: argparse.ArgumentParser) -> None:
     """Add how and to whom the server answers."""
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: %(default)s)")
-    parser.add_argument("--port", type=_port, default=8050, help="port, 0 for a free one (default: %(default)s)")
+    parser.add_argument("--port", type=port, default=8050, help="port, 0 for a free one (default: %(default)s)")
     parser.add_argument("--token-file", metavar="FILE", help="file with the access token (or set $MYCROFT_TOKEN)")
     parser.add_argument(
         "--trust-proxy-header",
@@ -57,7 +57,7 @@ def add_collecting(parser: argparse.ArgumentParser, *, prefix: str = "collect-")
         f"--{prefix}host", dest="collect_host", default="127.0.0.1", help="address for agents (default: %(default)s)"
     )
     parser.add_argument(
-        f"--{prefix}port", dest="collect_port", type=_port, default=8060, help="port for agents (default: %(default)s)"
+        f"--{prefix}port", dest="collect_port", type=port, default=8060, help="port for agents (default: %(default)s)"
     )
     parser.add_argument("--agent-tokens", metavar="FILE", help="tokens of agents, one a line: TOKEN [HOST PATTERN]")
     parser.add_argument(
@@ -118,7 +118,8 @@ def _kept(text: str) -> tuple[str, float]:
     return table, seconds(days) * DAY_S
 
 
-def _port(text: str) -> int:
+def port(text: str) -> int:
+    """Read the number of a port; 0: any that is free."""
     if text.isascii() and text.isdigit() and int(text) <= 65535:
         return int(text)
     raise argparse.ArgumentTypeError(f"{text}: a port is a number from 0 to 65535")

@@ -10,6 +10,7 @@ from typing import Final, Literal
 
 from mycroft.app.live.state import LiveState
 from mycroft.loaders.collector import Collector
+from mycroft.loaders.fleet.stream import StreamCounts
 
 AGENT_SILENT_S: Final = 15.0
 _FORGOTTEN_S: Final = 3600.0
@@ -86,6 +87,26 @@ def of_collector(collector: Collector) -> list[Metric]:
                 ({"state": "silent"}, sum(now - at > AGENT_SILENT_S for at in seen)),
             ),
         ),
+    ]
+
+
+def of_stream(counts: StreamCounts) -> list[Metric]:
+    """Return what a consumer of a topic counts since its start."""
+    known = () if counts.waiting is None else (({}, float(counts.waiting)),)
+    return [
+        one("mycroft_stream_messages_total", "counter", "Messages brought into the store.", counts.messages),
+        one("mycroft_stream_bytes_total", "counter", "Bytes of these messages.", counts.wire_bytes),
+        one("mycroft_stream_rows_total", "counter", "Trace records in them.", counts.rows),
+        one("mycroft_stream_unreadable_total", "counter", "Messages left out as damaged.", counts.unreadable),
+        one("mycroft_stream_segments_total", "counter", "Segments published.", counts.segments),
+        one(
+            "mycroft_stream_overtaken_total", "counter", "Messages another consumer was faster with.", counts.overtaken
+        ),
+        one("mycroft_stream_rounds_total", "counter", "Rounds, also those without messages.", counts.rounds),
+        one("mycroft_stream_failures_total", "counter", "Rounds that the store or the topic failed.", counts.failures),
+        one("mycroft_stream_round_timestamp_seconds", "gauge", "End of the last good round, UTC.", counts.round_at),
+        one("mycroft_stream_partitions", "gauge", "Partitions of the topic it has.", counts.partitions),
+        Metric("mycroft_stream_waiting_messages", "gauge", "Messages of these that are not in the store yet.", known),
     ]
 
 

@@ -23,6 +23,7 @@ from mycroft.errors import MycroftError
 from mycroft.loaders.collector.segments import drain, write_segment
 from mycroft.loaders.fleet.manifest import FleetManifest, FleetSegment, FleetStore
 from mycroft.tracer.agent.kafka import client, opened, topic_of
+from mycroft.tracer.trace import TABLES
 
 LOG: Final = logging.getLogger("mycroft.collector")
 _POLL_S: Final = 0.5
@@ -51,6 +52,30 @@ class Round:
     """Messages that another consumer was faster with."""
 
 
+@dataclass(slots=True)
+class StreamCounts:
+    """What a consumer counts since its start. One thread writes; others may read, each number by itself."""
+
+    messages: int = 0
+    """That are in the store now, by this consumer."""
+    wire_bytes: int = 0
+    rows: int = 0
+    segments: int = 0
+    overtaken: int = 0
+    unreadable: int = 0
+    failures: int = 0
+    """Rounds whose store or topic did not take or give what was asked."""
+    rounds: int = 0
+    round_at: float = 0.0
+    """End of the last round that did not fail, seconds since the epoch."""
+    partitions: int = 0
+    """Assigned to this consumer."""
+    problem: str = ""
+    """Why the last round failed; empty: it did not."""
+    waiting: int | None = None
+    """Messages of these that are not in the store yet; None: the brokers have not said."""
+
+
 class StreamCollector:
     """One consumer of a group; one thread."""
 
@@ -64,6 +89,9 @@ class StreamCollector:
         """
         brokers, self._topic = topic_of(url)
         self._store = store
+        self.counts = StreamCounts()
+        self._at: dict[int, int | None] = {}
+        """Of each partition that is assigned, the first message that is not in the store; None: its oldest."""
         self._said = ""
         kafka = client()
         self._kafka: Any = kafka
@@ -94,13 +122,31 @@ class StreamCollector:
         """Begin where the store's manifest says; a partition that is not in it, at its beginning."""
         offsets = self._store.read().offsets
         for partition in partitions:
-            partition.offset = offsets.get(self._name(partition.partition), self._kafka.OFFSET_BEGINNING)
+            known = offsets.get(self._name(partition.partition))
+            partition.offset = self._kafka.OFFSET_BEGINNING if known is None else known
+            self._at[partition.partition] = known
         self._taken.clear()
         consumer.assign(partitions)
 
-    def _revoked(self, _consumer: Any, _partitions: list[Any]) -> None:
+    def _revoked(self, _consumer: Any, partitions: list[Any]) -> None:
         # What was taken of them and is not in the store, whoever has them now takes again.
         self._taken.clear()
+        for partition in partitions:
+            self._at.pop(partition.partition, None)
+
+    def _waiting(self) -> int | None:
+        """Return how many messages of its partitions are not in the store, by what the brokers said last."""
+        total = 0
+        for number, at in self._at.items():
+            partition = self._kafka.TopicPartition(self._topic, number)
+            try:
+                low, high = self._consumer.get_watermark_offsets(partition, cached=True)
+            except self._kafka.KafkaException:
+                return None
+            if high < 0:
+                return None
+            total += max(0, high - max(low, 0 if at is None else at))
+        return total
 
     def _name(self, partition: int) -> str:
         return f"{self._topic}/{partition}"
@@ -114,6 +160,23 @@ class StreamCollector:
             StreamError: the topic cannot be read.
             MycroftError: the store cannot be written; nothing is committed, and the next round takes them again.
         """
+        try:
+            done = self._round(most_s, most_bytes, stop)
+        except MycroftError as error:
+            self.counts.failures += 1
+            self.counts.problem = str(error)
+            raise
+        counts = self.counts
+        counts.problem = ""
+        counts.messages += done.messages
+        counts.segments += done.segments
+        counts.overtaken += done.overtaken
+        counts.rounds += 1
+        counts.partitions, counts.waiting = len(self._at), self._waiting()
+        counts.round_at = time.time()
+        return done
+
+    def _round(self, most_s: float, most_bytes: int, stop: Callable[[], bool]) -> Round:
         self._taken.clear()
         size = 0
         until = time.monotonic() + most_s
@@ -148,6 +211,7 @@ class StreamCollector:
         found = drain(bodies, seqs=before.seqs, positions=before.positions)
         for text in found.unreadable[:5]:
             LOG.warning("a message was left out: %s", text)
+        rows = sum(table.num_rows for name, table in found.tables.items() if name in TABLES)
         made: list[FleetSegment] = []
         with tempfile.TemporaryDirectory(prefix="mycroft-stream-") as folder:
             for name in sorted(found.tables):
@@ -175,6 +239,10 @@ class StreamCollector:
             for segment in made:
                 self._store.place.delete(segment.path)
         brought = sum(len(part.bodies) for part in mine.values()) if published else 0
+        if published:
+            self.counts.wire_bytes += sum(len(body) for part in mine.values() for body in part.bodies)
+            self.counts.rows += rows
+            self.counts.unreadable += len(found.unreadable)
         self._go_on(after)
         return Round(brought, len(made) if published else 0, count - brought)
 
@@ -209,6 +277,8 @@ class StreamCollector:
             if offset is not None:
                 partitions.append(self._kafka.TopicPartition(self._topic, number, offset))
             begin = part.first if offset is None else offset
+            if number in self._at:
+                self._at[number] = begin
             if begin != part.next:
                 self._seek(number, begin)
         self._taken.clear()
