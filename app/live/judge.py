@@ -41,11 +41,12 @@ class Look:
     cpu_s: float
 
 
-def look(processes: Sequence[Process], *, since_ns: int, at_ns: int, seen_ns: int, judge: bool) -> Look:
+def look(processes: Sequence[Process], *, from_ns: int, since_ns: int, at_ns: int, seen_ns: int, judge: bool) -> Look:
     """Return what can be said of a job at `at_ns` (ns UTC) and could not at `since_ns`.
 
     Args:
         processes: of one job, one per rank.
+        from_ns: older rows are left out.
         since_ns: end of the last look; detectors are asked for the time after it.
         at_ns: up to when all hosts have told what happened.
         seen_ns: end of the last iteration that a look has told of.
@@ -57,7 +58,7 @@ def look(processes: Sequence[Process], *, since_ns: int, at_ns: int, seen_ns: in
     from mycroft.loaders.memory import load_traces
 
     began = time.process_time()
-    with load_traces(traces_of(processes), name="live") as store:
+    with load_traces(traces_of(processes, since_ns=from_ns), name="live") as store:
         now = present(store, since_ns=since_ns, until_ns=at_ns, seen_ns=seen_ns)
         # Everything that is to be said, where it is asked for; else what detectors say.
         found = diagnose(store, at=at_ns).findings if judge else now.findings

@@ -41,10 +41,15 @@ _NEWS_SHARE: Final = 0.2
 QUIET_S: Final = 2.0
 # ... and where something slow is waited for to last.
 DOUBT_S: Final = 0.3
+# ... and how many times as long as a look took: it must not take the whole machine.
+_QUIET_REST: Final = 5.0
+_DOUBT_REST: Final = 1.0
 # A host that has said nothing for this long is silent: nobody waits for it any more.
 PATIENCE_S: Final = 6.0
 BLIND_S: Final = 60.0
 PUBLISH_S: Final = 60.0
+# ... or so many times as long as it took.
+_PUBLISH_REST: Final = 30.0
 EVIDENCE_S: Final = 45.0
 SWEEP_S: Final = 3600.0
 # Incidents that are over are kept for a year with their evidence; their traces until somebody removes them.
@@ -57,6 +62,10 @@ MAY_STAND_NS: Final = FLOW_DEFAULTS.crash_ns
 # ... until it is idle, or has been told of.
 IDLE_NS: Final = 60_000_000_000
 _MOST_TITLE: Final = 80
+# A look goes back so far, or so many iterations: what was usual is learnt from the oldest of them. While something is
+# wrong, and as long after, it goes back to where it did before that: else it would learn the fault.
+BACK_NS: Final = 120_000_000_000
+_BACK_ITERATIONS: Final = 80
 # Detectors are asked for this much of the past at the first look: an incident may be older than the watch.
 _FIRST_NS: Final = 60_000_000_000
 
@@ -75,9 +84,17 @@ class _Job:
     looked_ns: int = 0
     seen_ns: int = 0
     """End of the last iteration that was looked at."""
+    from_ns: int = 0
+    """Older rows are left out of looks."""
+    iteration_ns: int = 0
+    """What the last iterations took."""
+    wrong_ns: int = 0
+    """When something was wrong last."""
     next_look: float = 0.0
     judged: float = 0.0
     published: float = 0.0
+    publishing_s: float = 0.0
+    """What the last publication took, in seconds of a processor."""
     evidence_seen: dict[str, int] = field(default_factory=lambda: dict[str, int]())
     blind: bool = False
     over: bool = False
@@ -239,19 +256,24 @@ class Watch:
         judge = job.incidents.unsure or (job.incidents.any_open and now - job.judged >= JUDGE_S)
         since = job.looked_ns or at_ns - _FIRST_NS
         seen = job.seen_ns or at_ns - _FIRST_NS
-        found = look(group, since_ns=min(since, at_ns), at_ns=at_ns, seen_ns=seen, judge=judge)
+        self._go_back(job, at_ns)
+        found = look(group, from_ns=job.from_ns, since_ns=min(since, at_ns), at_ns=at_ns, seen_ns=seen, judge=judge)
         job.looked_ns = max(at_ns, job.looked_ns)
-        job.seen_ns = max([job.seen_ns, *(iteration.at_ns for iteration in found.iterations)])
+        ends = [*([job.seen_ns] if job.seen_ns else []), *(iteration.at_ns for iteration in found.iterations)]
+        if len(ends) > 1:
+            job.iteration_ns = (ends[-1] - ends[0]) // (len(ends) - 1)
+        job.seen_ns = max([job.seen_ns, *ends])
         if judge:
             job.judged = now
         job.ended = sum(process.ended for process in group)
         stands = silence_ns(group) > SOON_NS
         job.incidents.take_iterations(found.iterations, at_ns=at_ns, stands=stands)
         job.incidents.take(found.findings, judged=judge, why=found.fired, stands=stands)
-        # A look that costs much must not take the whole machine; waiting for a processor is no cost.
-        job.next_look = now + max(DOUBT_S if job.incidents.doubts else QUIET_S, 2 * found.cpu_s)
+        # Waiting for a processor is no cost.
+        rest_s = (DOUBT_S, _DOUBT_REST) if job.incidents.doubts else (QUIET_S, _QUIET_REST)
+        job.next_look = now + max(rest_s[0], rest_s[1] * found.cpu_s)
         self._gather(job, group)
-        if now - job.published > PUBLISH_S:
+        if now - job.published > max(PUBLISH_S, _PUBLISH_REST * job.publishing_s):
             self._publish(job, None, group, "the last minutes")
 
     def _look_at_relays(self) -> None:
@@ -271,6 +293,15 @@ class Watch:
             self._relayed.tick(list(self.window.relays.values()))
         except Exception:
             LOG.exception("what relays tell cannot be judged")
+
+    def _go_back(self, job: _Job, at_ns: int) -> None:
+        """Choose from when on rows are looked at: work must not grow with the age of a job."""
+        if job.incidents.any_open:
+            job.wrong_ns = at_ns
+        back_ns = max(BACK_NS, _BACK_ITERATIONS * job.iteration_ns)
+        # Before the first iterations nothing says how long one is.
+        if job.iteration_ns and at_ns - back_ns > job.wrong_ns:
+            job.from_ns = max(job.from_ns, at_ns - back_ns)
 
     def _note(self, job: _Job, group: Sequence[Process], silent: Sequence[str]) -> None:
         hosts = sorted({process.host for process in group})
@@ -369,7 +400,9 @@ class Watch:
         """Publish a generation, and let an incident follow what its evidence says."""
         job = self._jobs[item.job]
         evidence = evidence_files(self.config.data_dir, item.incident) if item.incident is not None else []
+        began = time.thread_time()
         published = publish_live(item.traces, self.config.data_dir, trace=item.job, title=job.title, evidence=evidence)
+        job.publishing_s = time.thread_time() - began
         self.state.set_trace(item.job, published.trace)
         if item.incident is not None:
             incident = self.state.incident(item.incident)

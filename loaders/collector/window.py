@@ -30,8 +30,8 @@ LOG: Final = logging.getLogger("mycroft.watch")
 _MOST_GAPS: Final = 1000
 # Kinds in the order in which they go when a process has more rows than are kept.
 _GO_FIRST: Final = ("state", "foreign", "flow", "heartbeat", "op", "gap")
-# Chunks of a kind beyond which they are put together: many small ones make every use slow.
-_MOST_CHUNKS: Final = 64
+# Chunks of a kind that are put together once there are as many: many small ones make every use slow.
+_JOINED: Final = 32
 # Batches that are looked at together: their rows are in memory twice for a moment.
 _MOST_AT_ONCE: Final = 2000
 _LEAST_SPAN_NS: Final = 20_000_000_000
@@ -51,6 +51,41 @@ class _Chunk:
         return self.whole.slice(self.start, self.count)
 
 
+@dataclass(slots=True)
+class _Chunks:
+    """Rows of one kind of one process, oldest first: those that were put together, and then those as they came.
+
+    What was put together stays so: work follows what is new, and each piece is as old as what it was made of.
+    """
+
+    joined: deque[_Chunk] = field(default_factory=lambda: deque[_Chunk]())
+    fresh: deque[_Chunk] = field(default_factory=lambda: deque[_Chunk]())
+
+    def add(self, chunk: _Chunk) -> None:
+        self.fresh.append(chunk)
+        if len(self.fresh) >= 2 * _JOINED:
+            older = [self.fresh.popleft() for _ in range(_JOINED)]
+            whole = _joined(older)
+            self.joined.append(_Chunk(whole, 0, whole.num_rows, max(c.last_ns for c in older)))
+
+    def since(self, since_ns: int) -> list[_Chunk]:
+        """Return the pieces that hold rows of that time or later."""
+        return [chunk for part in (self.joined, self.fresh) for chunk in part if chunk.last_ns >= since_ns]
+
+    def oldest(self) -> _Chunk | None:
+        for part in (self.joined, self.fresh):
+            if part:
+                return part[0]
+        return None
+
+    def drop_oldest(self) -> int:
+        """Forget the oldest piece, and return how many rows that were."""
+        return (self.joined or self.fresh).popleft().count
+
+    def __len__(self) -> int:
+        return len(self.joined) + len(self.fresh)
+
+
 @dataclass
 class Process:
     """One process: its newest status, and its rows by kind."""
@@ -63,7 +98,7 @@ class Process:
     arrived_s: float = 0.0
     """The same by our clock, seconds since the epoch."""
     position: int = 0
-    chunks: dict[str, deque[_Chunk]] = field(default_factory=lambda: dict[str, deque[_Chunk]]())
+    chunks: dict[str, _Chunks] = field(default_factory=lambda: dict[str, _Chunks]())
     rows: int = 0
 
     @property
@@ -304,14 +339,8 @@ class Window:
     def _add(self, process: Process, kind: str, chunk: _Chunk) -> None:
         if not chunk.count:
             return
-        chunks = process.chunks.setdefault(kind, deque())
-        chunks.append(chunk)
+        process.chunks.setdefault(kind, _Chunks()).add(chunk)
         process.rows += chunk.count
-        if len(chunks) > _MOST_CHUNKS:
-            # The older half becomes one; it goes when its newest row is too old.
-            older = [chunks.popleft() for _ in range(_MOST_CHUNKS // 2)]
-            whole = _joined(older)
-            chunks.appendleft(_Chunk(whole, 0, whole.num_rows, max(chunk.last_ns for chunk in older)))
 
     # ---- bounds --------------------------------------------------------------------
 
@@ -332,12 +361,12 @@ class Window:
                 continue
             oldest = process.told_ns - self._kept_ns
             for chunks in process.chunks.values():
-                while chunks and chunks[0].last_ns < oldest:
-                    process.rows -= chunks.popleft().count
+                while (first := chunks.oldest()) is not None and first.last_ns < oldest:
+                    process.rows -= chunks.drop_oldest()
             for kind in _GO_FIRST:
                 chunks = process.chunks.get(kind)
-                while process.rows > self._most_rows and chunks and len(chunks) > 1:
-                    process.rows -= chunks.popleft().count
+                while process.rows > self._most_rows and chunks is not None and len(chunks) > 1:
+                    process.rows -= chunks.drop_oldest()
 
     @property
     def rows(self) -> int:
@@ -394,20 +423,25 @@ _INTEGER_RINGS: Final = _integer_times(RINGS)
 _INTEGER_GAPS: Final = _integer_times(GAPS)
 
 
-def traces_of(processes: Iterable[Process]) -> list[Trace]:
-    """Return processes as traces, as if their files had been read at this moment."""
-    return [_trace(process) for process in processes]
+def traces_of(processes: Iterable[Process], *, since_ns: int = 0) -> list[Trace]:
+    """Return processes as traces, as if their files had been read at this moment.
+
+    `since_ns` (by each host's clock): pieces of older rows are left out, but not heartbeats, of which there are few and
+    which say how long a healthy job may pause.
+    """
+    return [_trace(process, since_ns) for process in processes]
 
 
-def _trace(process: Process) -> Trace:
+def _trace(process: Process, since_ns: int) -> Trace:
     status = process.status
     tables: dict[str, Table] = {}
     for kind in TABLES:
         chunks = process.chunks.get(kind)
-        if not chunks:
+        pieces = chunks.since(since_ns if kind != "heartbeat" else 0) if chunks is not None else []
+        if not pieces:
             tables[kind] = record_schema(kind).empty_table()
             continue
-        tables[kind] = pa.Table.from_batches([_joined(chunks)])
+        tables[kind] = pa.Table.from_batches([_joined(pieces)])
     return Trace(
         name=process.key,
         # Its machine has been asked already; ours must not be.

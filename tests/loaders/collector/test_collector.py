@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from mycroft.loaders.collector import BusyError, Collector, CollectorError, CollectorSettings, FullError, Window
+from mycroft.loaders.collector import (
+    BusyError,
+    Collector,
+    CollectorError,
+    CollectorSettings,
+    FullError,
+    Process,
+    Window,
+    traces_of,
+)
 from mycroft.loaders.collector.log import log_numbers, log_path, read_log
 from mycroft.loaders.collector.manifest import ManifestError, read_manifest
 from mycroft.loaders.collector.segments import TIME_OF
 from mycroft.tracer.agent import Batch, BatchError
-from mycroft.tracer.agent.batch import sealed
+from mycroft.tracer.agent.batch import decode, sealed
 from mycroft.tracer.trace import TABLES
 from tests.tracer.agent.batches import a_batch, numbered
 from tests.tracer.agent.test_spool import no_room_beyond
@@ -354,8 +366,6 @@ def test_window_keeps_to_its_rows(collector: Collector, batch: Batch) -> None:
 def test_window_of_a_large_fleet_becomes_shorter_for_all_of_its_processes(
     collector: Collector, batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import time
-
     monkeypatch.setattr("mycroft.loaders.collector.window._LEAST_SPAN_NS", 1)
     window = Window(collector.root, most_in_all=8 * batch.rows)
     for seq in range(1, 21):
@@ -372,8 +382,6 @@ def aged(batch: Batch, seq: int, *, host: str, at_ns: int) -> bytes:
     """A batch whose rows are of one moment."""
     from dataclasses import replace
 
-    import pyarrow as pa
-
     tables = {}
     for kind, table in batch.tables.items():
         place = table.schema.get_field_index(TIME_OF[kind])
@@ -388,3 +396,31 @@ def test_processes_of_one_communicator_are_one_job(collector: Collector, batch: 
     window = Window(collector.root)
     window.refresh()
     assert [[process.host for process in job] for job in window.jobs()] == [["h1", "h2"]]
+
+
+def test_window_forgets_what_is_too_old_however_many_batches_there_were(tmp_path: Path, batch: Batch) -> None:
+    window = Window(tmp_path, span_s=40.0)
+    now = time.time_ns()
+    for seq in range(1, 201):
+        at_ns = now - (200 - seq) * 500_000_000
+        window.take(decode(aged(batch, seq, host="h1", at_ns=at_ns)))
+        window._evict()
+    (process,) = window.processes.values()
+    kept_s = (now - min_time(process)) / 1e9
+    # Pieces go as wholes: what was put together is as old as its newest row.
+    assert 39.0 <= kept_s <= 40.0 + 16.5
+    (recent,) = traces_of([process], since_ns=now - 10 * 10**9)
+    times = {name: table.column(TIME_OF[name]) for name, table in recent.tables.items() if table.num_rows}
+    oldest = {name: (now - pc.min(column).cast(pa.int64()).as_py()) / 1e9 for name, column in times.items()}
+    assert all(10.0 <= age <= 10.0 + 16.5 for name, age in oldest.items() if name != "heartbeat")
+    # How long a healthy job pauses is known from all of them.
+    assert oldest["heartbeat"] == pytest.approx(kept_s, abs=0.01)
+
+
+def min_time(process: Process) -> int:
+    (trace,) = traces_of([process])
+    return min(
+        pc.min(table.column(TIME_OF[name])).cast(pa.int64()).as_py()
+        for name, table in trace.tables.items()
+        if table.num_rows
+    )
