@@ -288,7 +288,8 @@ def test_a_picture_that_keeps_its_lines_is_the_one_that_a_plain_loop_finds(run: 
       for (let y = 0; y < height; y += 1) for (let x = 0; x < width; x += 1) {
         let worst = 0;
         for (let row = Math.floor(y0 + y * 390 / height); row < Math.ceil(y0 + (y + 1) * 390 / height); row += 1)
-          for (let bin = t0 + x * 8; bin < t0 + x * 8 + 8 && bin < 1000; bin += 1) worst = Math.max(worst, cell(row, bin));
+          for (let bin = t0 + x * 8; bin < Math.min(t0 + x * 8 + 8, 1000); bin += 1)
+            worst = Math.max(worst, cell(row, bin));
         if (worst !== found.made[y * width + x]) wrong += 1;
       }
       tiles.keep(`late/1/${chance(3)}/${chance(4)}`, tile());
