@@ -45,8 +45,7 @@ class FlowKey(NamedTuple):
     dst: int
 
 
-@dataclass(frozen=True, slots=True)
-class Half:
+class Half(NamedTuple):
     """The last word on one half of a flow. `ended`: it finished, so it stands nowhere."""
 
     rank: int
@@ -60,8 +59,7 @@ class Half:
     ended: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class OpenOp:
+class OpenOp(NamedTuple):
     """An operation that a rank is inside of.
 
     `started`: its kernel has; None where no kernel events were asked for. `aborted`: the job gave it up.

@@ -10,12 +10,14 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+import numpy as np
 import polars as pl
 
 from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_MS, NS_PER_S, FlowLimits
 from mycroft.analysis.facts import Frames
 from mycroft.analysis.flow import FlowKey, Half, OpenOp, OpKey, Snapshot
-from mycroft.analysis.host_clocks import RANK_HOSTS, clock_offsets
+from mycroft.analysis.grouped import Groups
+from mycroft.analysis.host_clocks import LISTED, RANK_HOSTS, clock_offsets
 
 # Rows of a Flight Recorder of the same run are counted from another number and know no kernel: only the tracer's own
 # are read here.
@@ -105,7 +107,6 @@ SEMI JOIN wanted w ON f.comm_id = w.comm AND CAST(f.op_seq AS BIGINT) = w.seq
 WHERE peer IS NOT NULL AND end_ts < make_timestamp_ns($3)
 GROUP BY ALL
 """
-LISTED: Final = "SELECT comm_id AS comm, rank FROM members ORDER BY comm_id, rank"
 SIDE_SENDERS: Final = """
 SELECT DISTINCT s.rank
 FROM coll_ops s JOIN coll_ops o ON o.rank = s.rank AND o.enq_ts > s.enq_ts AND o.op_kind <> 'recv'
@@ -179,7 +180,10 @@ class _Reading:
         self.raw_steps = any(str(v) == _RAW_STEPS for v in rings["lib_version"])
         self.at = at
         self.hosts = {int(r): int(h) for r, h in store.frame(RANK_HOSTS).iter_rows()}
-        self.offsets = clock_offsets(store, at=at, hosts=self.hosts) if offsets is None else offsets
+        self.listed = store.frame(LISTED)
+        if offsets is None:
+            offsets = clock_offsets(store, at=at, hosts=self.hosts, members=self.listed)
+        self.offsets = offsets
         self.slack = max((abs(v) for v in self.offsets.values()), default=0)
         self.clock = pl.DataFrame(
             {"rank": list(self.offsets), "offset": list(self.offsets.values())},
@@ -216,7 +220,7 @@ class _Reading:
         self._add_unnamed(open_ops, send, recv, heard)
         progress = self._progress(beats, ops, send, recv)
         members: dict[int, list[int]] = defaultdict(list)
-        for comm, rank in self.store.frame(LISTED).iter_rows():
+        for comm, rank in self.listed.iter_rows():
             members[int(comm)].append(int(rank))
         last = {int(r["rank"]): r for r in beats.group_by("rank", maintain_order=True).last().to_dicts()}
         return Snapshot(
@@ -385,7 +389,7 @@ class _Reading:
     # ---- flows --------------------------------------------------------------------------
 
     def _states(self, beats: pl.DataFrame) -> pl.DataFrame:
-        """The last row of each half that was fresh when its rank was sampled last."""
+        """The last row of each half that was fresh when its rank was sampled last, in order of the halves."""
         end = self.at
         if end is None:
             newest = beats["sampler"].max() if beats.height else None
@@ -399,9 +403,14 @@ class _Reading:
         if lacking and first:
             frame = pl.concat([frame, self.store.frame(STATES_OF, (first, 0, listed(lacking)))])
         frame = self._corrected(frame, "ts", by="ts")
-        newest_of = frame.select("rank", newest=pl.col("ts").max().over("rank"))["newest"]
-        frame = frame.filter(newest_of - pl.col("ts") <= self.limits.state_window_ns)
-        return frame.sort("ts").unique(_HALF, keep="last", maintain_order=True)
+        if frame.is_empty():
+            return frame
+        keys = [frame[name].cast(pl.Int64).to_numpy() for name in _HALF]
+        ts = frame["ts"].to_numpy()
+        of_rank = Groups(keys[0])
+        fresh = of_rank.largest(ts)[of_rank.of_row] - ts <= self.limits.state_window_ns
+        rows = np.flatnonzero(fresh)
+        return frame[rows[Groups(*(key[rows] for key in keys), within=ts[rows]).last]]
 
     def _halves(
         self,
@@ -414,7 +423,7 @@ class _Reading:
         if states.is_empty():
             return send, recv
         ended = self._ended(states)
-        states = states.join(ended, on=_HALF, how="left").sort(_HALF)
+        states = states.join(ended, on=_HALF, how="left", maintain_order="left")
         opened = {(o.rank, o.key) for ops in open_ops.values() for o in ops}
         names = (*_HALF, "total", "posted", "ready", "moved", "done", "idle_ms", "ts", "slices")
         for rank, comm, seq, p2p, channel, sends, peer, total, *counts, idle_ms, ts, slices in states.select(

@@ -73,6 +73,7 @@ class Groups:
         self.starts = np.flatnonzero(stepwise(ranked)) if rows else np.zeros(0, dtype=np.int64)
         self.sizes = np.diff(np.append(self.starts, rows))
         self.first = self.order[self.starts]
+        self.last = self.order[self.starts + self.sizes - 1]
         self._inner = inner
 
     def __len__(self) -> int:

@@ -11,30 +11,26 @@ from collections import defaultdict, deque
 from collections.abc import Mapping
 from typing import Final
 
+import numpy as np
 import polars as pl
 
 from mycroft.analysis.facts import Frames
+from mycroft.analysis.grouped import Groups, Ints
 
-# Operations of groups inside one host say nothing of clocks, and are most of all.
+# A part of the operations, by the remainder of their numbers. Ends of a send or receive that are not known are -2.
 ENDS: Final = """
-WITH host_of AS (SELECT rank, CAST(coalesce(host_id, 1000000 + rank) AS BIGINT) AS host FROM ranks),
-inside AS (
-    SELECT comm_id FROM members JOIN host_of USING (rank) GROUP BY comm_id HAVING min(host) = max(host)
-), picked AS (
-    SELECT rank, comm_id, coalesce(pair_seq, op_seq) AS number, is_p2p, op_kind, peer, start_ts, dur_ns, file_id
-    FROM coll_ops
-    WHERE start_ts >= make_timestamp_ns($1) AND start_ts < make_timestamp_ns($2) AND state = 'completed'
-        AND dur_ns IS NOT NULL AND (comm_id + coalesce(pair_seq, op_seq)) % $3 = 0
-)
-SELECT o.comm_id AS comm, CAST(o.number AS BIGINT) AS seq,
-       CASE WHEN o.is_p2p THEN CASE WHEN o.op_kind = 'send' THEN o.rank ELSE o.peer END END AS src,
-       CASE WHEN o.is_p2p THEN CASE WHEN o.op_kind = 'send' THEN o.peer ELSE o.rank END END AS dst,
-       h.host AS host, max(epoch_ns(o.start_ts) + o.dur_ns) AS end_ns
-FROM picked o JOIN host_of h ON h.rank = o.rank
-WHERE o.comm_id NOT IN (SELECT comm_id FROM inside)
-    AND o.file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
-GROUP BY ALL
+SELECT rank, comm_id AS comm, CAST(coalesce(pair_seq, op_seq) AS BIGINT) AS seq,
+       CASE WHEN NOT coalesce(is_p2p, FALSE) THEN -1 WHEN op_kind = 'send' THEN CAST(rank AS BIGINT)
+            ELSE coalesce(CAST(peer AS BIGINT), -2) END AS src,
+       CASE WHEN NOT coalesce(is_p2p, FALSE) THEN -1 WHEN op_kind = 'send' THEN coalesce(CAST(peer AS BIGINT), -2)
+            ELSE CAST(rank AS BIGINT) END AS dst,
+       epoch_ns(start_ts) + dur_ns AS end_ns
+FROM coll_ops
+WHERE start_ts >= make_timestamp_ns($1) AND start_ts < make_timestamp_ns($2) AND state = 'completed'
+    AND dur_ns IS NOT NULL AND (comm_id + coalesce(pair_seq, op_seq)) % $3 = 0
+    AND file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
 """
+LISTED: Final = "SELECT comm_id AS comm, rank FROM members ORDER BY comm_id, rank"
 RANK_HOSTS: Final = "SELECT rank, coalesce(host_id, 1000000 + rank) AS host FROM ranks ORDER BY rank"
 SPAN: Final = """
 SELECT epoch_ns(min(start_ts)) AS first, epoch_ns(max(start_ts)) AS last
@@ -53,15 +49,23 @@ LEAST_OPS: Final = 3
 _FOREVER: Final = 1 << 62
 
 
-def clock_offsets(store: Frames, *, at: int | None = None, hosts: Mapping[int, int] | None = None) -> dict[int, int]:
+def clock_offsets(
+    store: Frames,
+    *,
+    at: int | None = None,
+    hosts: Mapping[int, int] | None = None,
+    members: pl.DataFrame | None = None,
+) -> dict[int, int]:
     """Return by how many ns the clock of each rank's host is ahead of the middle host's.
 
     `at`: only operations that began before it are looked at. Ranks whose host shares no operation with others are
-    absent: nothing is known of their clock, and nothing depends on it. `hosts`: rank -> host, where known already.
+    absent: nothing is known of their clock, and nothing depends on it. `hosts`: rank -> host, and `members`: what
+    `LISTED` answers, where known already.
     """
     if hosts is None:
         hosts = {int(r): int(h) for r, h in store.frame(RANK_HOSTS).iter_rows()}
-    if len(set(hosts.values())) < 2:
+    everywhere = len(set(hosts.values()))
+    if everywhere < 2:
         return {}
     span = store.frame(SPAN, (_FOREVER if at is None else at,)).row(0)
     if span[0] is None:
@@ -70,33 +74,55 @@ def clock_offsets(store: Frames, *, at: int | None = None, hosts: Mapping[int, i
     offsets: dict[int, int] = {}
     part = min(max(1, len(hosts) // RANKS_OF_ALL), SMALLEST_PART)
     near, far = (max(first, until - back) for back in LOOK_BACK_NS)
+    inside = _inside_hosts(store.frame(LISTED) if members is None else members, hosts)
     for since, one_of in dict.fromkeys(((near, part), (far, part), (far, 1))):
-        offsets = host_offsets(store.frame(ENDS, (since, until, one_of)))
-        if len(offsets) == len(set(hosts.values())):
+        offsets = _host_offsets(store.frame(ENDS, (since, until, one_of)), hosts, inside)
+        if len(offsets) == everywhere:
             break
     return {rank: offsets[host] for rank, host in hosts.items() if host in offsets}
 
 
-def host_offsets(by_host: pl.DataFrame) -> dict[int, int]:
-    """Return the offset of each host, ns, from last ends of operations (comm, seq, src, dst, host, end_ns)."""
-    if by_host.is_empty():
-        return {}
-    op = ["comm", "seq", "src", "dst"]
-    found = by_host.with_columns(ref=pl.col("host").min().over(op)).lazy()
-    reference = found.filter(pl.col("host") == pl.col("ref")).select(*op, base="end_ns")
-    pairs = (
-        found.filter(pl.col("host") != pl.col("ref"))
-        .join(reference, on=op, nulls_equal=True)
-        .group_by("ref", "host")
-        .agg(diff=(pl.col("end_ns") - pl.col("base")).median(), n=pl.len())
-        .filter(pl.col("n") >= LEAST_OPS)
-        .sort("ref", "host")
-        .collect()
-    )
+def _places(ranks: Ints, hosts: Mapping[int, int]) -> Ints:
+    """Return the host of each rank, -1 where it is not known."""
+    table = np.full(int(ranks.max(initial=0)) + 1, -1, dtype=np.int64)
+    for rank, host in hosts.items():
+        table[rank : rank + 1] = host
+    return table[ranks]
+
+
+def _inside_hosts(members: pl.DataFrame, hosts: Mapping[int, int]) -> Ints:
+    """Return the communicators inside of one host: most operations are theirs, and say nothing of clocks."""
+    comm, rank = (members[name].cast(pl.Int64).to_numpy() for name in ("comm", "rank"))
+    host = _places(rank, hosts)
+    known = host >= 0
+    comm, host = comm[known], host[known]
+    groups = Groups(comm)
+    return comm[groups.first][groups.least(host) == groups.largest(host)]
+
+
+def _host_offsets(ends: pl.DataFrame, hosts: Mapping[int, int], inside: Ints) -> dict[int, int]:
+    """Return the offset of each host, ns, from ends of operations (rank, comm, seq, src, dst, end_ns)."""
+    rank, *op, end = (ends[name].cast(pl.Int64).to_numpy() for name in ("rank", "comm", "seq", "src", "dst", "end_ns"))
+    host = _places(rank, hosts)
+    across = (host >= 0) & ~np.isin(op[0], inside)
+    host, end, op = host[across], end[across], [part[across] for part in op]
+    last = Groups(*op, host)
+    host, end, op = host[last.first], last.largest(end), [part[last.first] for part in op]
+    # Against the first host of each operation.
+    same = Groups(*op)
+    first = same.first[same.of_row]
+    reference, apart = host[first], end - end[first]
+    other = host != reference
+    reference, host, apart = reference[other], host[other], apart[other]
+    pairs = Groups(reference, host)
+    middle, enough = pairs.medians(apart), pairs.sizes >= LEAST_OPS
     near: dict[int, list[tuple[int, float]]] = defaultdict(list)
-    for ref, host, diff, _ in pairs.iter_rows():
-        near[int(ref)].append((int(host), float(diff)))
-        near[int(host)].append((int(ref), -float(diff)))
+    chosen = pairs.first[enough]
+    for ref, there, diff in zip(
+        reference[chosen].tolist(), host[chosen].tolist(), middle[enough].tolist(), strict=True
+    ):
+        near[ref].append((there, diff))
+        near[there].append((ref, -diff))
     offsets: dict[int, int] = {}
     for start in sorted(near):
         if start in offsets:
@@ -109,6 +135,6 @@ def host_offsets(by_host: pl.DataFrame) -> dict[int, int]:
                 if there not in part:
                     part[there] = part[here] + diff
                     queue.append(there)
-        middle = sorted(part.values())[len(part) // 2]
-        offsets |= {host: round(value - middle) for host, value in part.items()}
+        middle_of = sorted(part.values())[len(part) // 2]
+        offsets |= {one: round(value - middle_of) for one, value in part.items()}
     return offsets

@@ -235,7 +235,9 @@ class Store:
 
 def _frame(table: pa.Table) -> pl.DataFrame:
     frame = pl.DataFrame(table)
-    return frame.with_columns(pl.col(pl.Categorical, pl.Enum).cast(pl.String))
+    # Most answers have none, and small ones are many: to ask costs less than a plan that does nothing.
+    coded = [name for name, kind in frame.schema.items() if isinstance(kind, pl.Categorical | pl.Enum)]
+    return frame.with_columns(pl.col(coded).cast(pl.String)) if coded else frame
 
 
 @contextmanager
@@ -505,6 +507,18 @@ class MemoryWriter(StoreWriter):
     def store(self) -> MemoryStore:
         """Return what was written, to be read; the writer is over."""
         return MemoryStore(self._connection)
+
+    def show(self, table: str, frame: pl.DataFrame) -> None:
+        """Let a table be these rows, with all of its columns, until it is hidden: nothing is copied."""
+        self._connection.register(table, frame)
+
+    def hide(self, table: str) -> None:
+        """Take rows away again that were shown."""
+        self._connection.unregister(table)
+
+    def ask(self, sql: str, params: Sequence[object] | dict[str, object] = ()) -> pl.DataFrame:
+        """Answer a query as a frame; see `Store.frame`."""
+        return _asked(self._connection, sql, params)
 
 
 class MemoryStore:
