@@ -15,7 +15,7 @@ from mycroft.analysis.facts import Frames
 from mycroft.analysis.flow_findings import flow_findings
 from mycroft.analysis.host_clocks import clock_offsets
 from mycroft.analysis.intermittent_findings import intermittent_findings
-from mycroft.analysis.slow_findings import find_slowness, findings_at
+from mycroft.analysis.slow_findings import find_slowness, findings_of
 from mycroft.analysis.trigger import intermittent_firings, stall_ticks
 from mycroft.analysis.verdict import Finding
 
@@ -72,4 +72,5 @@ def sightings(store: Frames, found: Slowness, seen_ns: int) -> tuple[Sighting, .
     """Return who was slow at each iteration that ended after `seen_ns` (ns) and is over: a later one has begun."""
     ends = found.service.ends
     rows = [row for row in range(found.last()) if int(ends[row]) > seen_ns]
-    return tuple(Sighting(int(ends[row]), findings_at(store, found, row)) for row in rows)
+    told = zip(rows, findings_of(store, found, rows), strict=True)
+    return tuple(Sighting(int(ends[row]), findings) for row, findings in told)

@@ -165,11 +165,22 @@ def slow_findings(store: Frames, limits: FlowLimits = FLOW_DEFAULTS, *, at: int 
 
 def findings_at(store: Frames, found: Slowness, row: int) -> tuple[Finding, ...]:
     """Return the findings of one iteration."""
-    blamed = culprits(found, row)
-    if not blamed:
-        return ()
-    teller = _Teller(store, found, row)
-    return tuple(teller.finding(c, [o for o in blamed if o is not c], n) for n, c in enumerate(blamed, 1))
+    return findings_of(store, found, [row])[0]
+
+
+def findings_of(store: Frames, found: Slowness, rows: Sequence[int]) -> list[tuple[Finding, ...]]:
+    """Return the findings of each of some iterations; what is known of hosts is read once for all of them."""
+    blamed = [culprits(found, row) for row in rows]
+    places = _Places(store) if any(blamed) else None
+    return [
+        tuple(
+            _Teller(places, found, row).finding(c, [o for o in all_of if o is not c], n)
+            for n, c in enumerate(all_of, 1)
+        )
+        if places is not None
+        else ()
+        for row, all_of in zip(rows, blamed, strict=True)
+    ]
 
 
 def standing_of(found: Slowness | None) -> tuple[Standing, ...]:
@@ -179,10 +190,10 @@ def standing_of(found: Slowness | None) -> tuple[Standing, ...]:
     return tuple(Standing(_STANDING_WORDS[s.metric], s.rank, s.channel, round(s.ratio, 3)) for s in standing(found))
 
 
-class _Teller:
-    def __init__(self, store: Frames, found: Slowness, row: int) -> None:
-        self.found = found
-        self.row = row
+class _Places:
+    """Where ranks run, and what is known of their devices."""
+
+    def __init__(self, store: Frames) -> None:
         rows = store.frame(HOSTS).to_dicts()
         self.host_of: Mapping[int, str | None] = {int(r["rank"]): r["name"] for r in rows}
         self.names: Mapping[int, str] = {int(r["host_id"]): str(r["name"] or f"host {r['host_id']}") for r in rows}
@@ -190,6 +201,13 @@ class _Teller:
         for r in rows:
             self.on.setdefault(int(r["host_id"]), []).append(int(r["rank"]))
         self.device = store.frame(DEVICE_EVENTS).to_dicts()
+
+
+class _Teller:
+    def __init__(self, places: _Places, found: Slowness, row: int) -> None:
+        self.found = found
+        self.row = row
+        self.host_of, self.names, self.on, self.device = places.host_of, places.names, places.on, places.device
 
     def finding(self, one: Culprit, others: Sequence[Culprit], number: int) -> Finding:
         """Compose one finding."""

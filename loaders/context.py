@@ -11,7 +11,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 import polars as pl
 
@@ -20,7 +20,6 @@ from mycroft.loaders import schema
 from mycroft.loaders.groups import Claim, Group, GroupRegistry, world_size
 from mycroft.loaders.identity import IdentityResolver
 from mycroft.loaders.jobs import JobFinder, Jobs
-from mycroft.loaders.store import StoreWriter
 
 _SCHEMAS: Final = {table.name: schema.polars_schema(table) for table in schema.TABLES}
 _COMM_COLUMNS: Final = ("comm_id", "last_comm_id")
@@ -33,6 +32,18 @@ _ORIGIN: Final = ("reason", "file_id", "line")
 
 class SchemaMismatchError(MycroftError):
     """A loader handed over rows that its table cannot hold: a mistake of ours, not of the evidence."""
+
+
+class RowsWriter(Protocol):
+    """What takes the rows of a trace, table by table."""
+
+    def append(self, table: str, frame: pl.DataFrame) -> None:
+        """Take rows of a table in the order given; columns that the frame lacks are NULL."""
+        ...
+
+    def append_pieces(self, table: str, pieces: Iterable[pl.DataFrame]) -> None:
+        """Take rows that do not fit into memory together; the writer puts them into the order of the table."""
+        ...
 
 
 def conform(table: str, frame: pl.DataFrame) -> pl.DataFrame:
@@ -171,7 +182,7 @@ class TraceContext:
         """Return which files belong to one job, by their ids and names; see `jobs`."""
         return self._finder.jobs(files, list(self._hosts))
 
-    def write(self, writer: StoreWriter, *, files: pl.DataFrame, meta: dict[str, str]) -> int | None:
+    def write(self, writer: RowsWriter, *, files: pl.DataFrame, meta: dict[str, str]) -> int | None:
         """Give everything its final number and write all tables; return the world size, None where unknown."""
         paths = dict(files.select("file_id", "path").iter_rows())
         self._identity.solve(self, hosts=list(self._hosts), ranks=self._ranks, files=paths)
@@ -187,7 +198,7 @@ class TraceContext:
             self._write_table(writer, table, maps if table.name not in _FINAL else {})
         return size if isinstance(size, int) else None
 
-    def _write_table(self, writer: StoreWriter, table: schema.Table, maps: dict[str, pl.Series]) -> None:
+    def _write_table(self, writer: RowsWriter, table: schema.Table, maps: dict[str, pl.Series]) -> None:
         parts = self._parts.pop(table.name, [])
         frames = self._buffers.pop(table.name, [])
         if not parts:

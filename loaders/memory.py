@@ -10,8 +10,9 @@ import polars as pl
 
 from mycroft.loaders import schema
 from mycroft.loaders.base import EvidenceFile
-from mycroft.loaders.context import TraceContext
+from mycroft.loaders.context import RowsWriter, TraceContext
 from mycroft.loaders.ring import TraceExportLoader, add_traces
+from mycroft.loaders.shown import ShownStore
 from mycroft.loaders.store import MemoryStore, MemoryWriter
 from mycroft.scratch import scratch_folder
 from mycroft.tracer import Trace
@@ -24,11 +25,26 @@ def load_traces(traces: Iterable[Trace], *, name: str) -> MemoryStore:
         traces: as the tracer's decoder or the simulator makes them.
         name: what the file of evidence would be called; equal traces give equal stores.
     """
+    writer = MemoryWriter()
+    _load(traces, writer, name)
+    return writer.store()
+
+
+def show_traces(traces: Iterable[Trace], *, name: str) -> ShownStore:
+    """Do as `load_traces`, for a store that is asked a few things once: its rows are not copied.
+
+    Use it as a context, and one at a time in a thread.
+    """
+    shown = ShownStore()
+    _load(traces, shown, name)
+    return shown
+
+
+def _load(traces: Iterable[Trace], writer: RowsWriter, name: str) -> None:
     file = EvidenceFile(0, name, Path(name), 0, "", b"")
     with scratch_folder() as spill:
         context = TraceContext(spill)
         report = add_traces(traces, context, file)
-        writer = MemoryWriter()
         files = pl.DataFrame(
             {
                 "file_id": [0],
@@ -48,4 +64,3 @@ def load_traces(traces: Iterable[Trace], *, name: str) -> MemoryStore:
             "jobs": "1",
         }
         context.write(writer, files=files, meta=meta)
-        return writer.store()

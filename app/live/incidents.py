@@ -100,6 +100,11 @@ class Incidents:
         return any(candidate.finding["status"] == "slow" for candidate in self._candidates.values())
 
     @property
+    def judging(self) -> bool:
+        """Whether looks should judge the whole job now and then: an incident is open, or may open only so."""
+        return bool(self._open) or self.unsure or self.clock() < self._recalled_until
+
+    @property
     def unsure(self) -> bool:
         """Whether only a look that judges the whole job can tell whether something slow lasts."""
         return any(c.finding["status"] == "slow" and not c.of_iterations for c in self._candidates.values())

@@ -55,10 +55,10 @@ def look(processes: Sequence[Process], *, from_ns: int, since_ns: int, at_ns: in
     from mycroft.analysis import diagnose
     from mycroft.analysis.present import present
     from mycroft.loaders.collector import traces_of
-    from mycroft.loaders.memory import load_traces
+    from mycroft.loaders.memory import show_traces
 
     began = time.process_time()
-    with load_traces(traces_of(processes, since_ns=from_ns), name="live") as store:
+    with show_traces(traces_of(processes, since_ns=from_ns), name="live") as store:
         now = present(store, since_ns=since_ns, until_ns=at_ns, seen_ns=seen_ns)
         # Everything that is to be said, where it is asked for; else what detectors say.
         found = diagnose(store, at=at_ns).findings if judge else now.findings

@@ -253,7 +253,7 @@ class Watch:
         job.over = False
         if at_ns <= job.looked_ns and not job.incidents.any_open:
             return  # nothing new was told
-        judge = job.incidents.unsure or (job.incidents.any_open and now - job.judged >= JUDGE_S)
+        judge = job.incidents.unsure or (job.incidents.judging and now - job.judged >= JUDGE_S)
         since = job.looked_ns or at_ns - _FIRST_NS
         seen = job.seen_ns or at_ns - _FIRST_NS
         self._go_back(job, at_ns)

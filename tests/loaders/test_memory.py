@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from mycroft.loaders import schema
 from mycroft.loaders.load import load
-from mycroft.loaders.memory import load_traces
+from mycroft.loaders.memory import load_traces, show_traces
 from mycroft.loaders.store import MemoryStore, StoreError, open_store
 from mycroft.tracer.simulator import Simulated, export_tables, simulate, simulated_traces, simulation
 
@@ -47,6 +48,17 @@ def test_memory_holds_what_the_file_would(simulated: Simulated, store: MemorySto
         for name in TABLES:
             rows = f"SELECT * FROM {name} ORDER BY ALL"
             assert store.frame(rows).equals(filed.frame(rows)), name
+
+
+def test_trace_that_is_only_shown_has_the_same_rows_in_every_table(simulated: Simulated, store: MemoryStore) -> None:
+    for _ in range(2):
+        with show_traces(simulated_traces(simulated), name="trace.parquet") as shown:
+            assert shown.meta == store.meta
+            for table in schema.TABLES:
+                rows = f"SELECT * FROM {table.name}"
+                assert shown.frame(rows).equals(store.frame(rows)), table.name
+        # What was shown is gone, for the next one.
+        assert shown.frame("SELECT count(*) FROM coll_ops").item() == 0
 
 
 def test_rows_of_later_are_not_there_at_an_earlier_moment(simulated: Simulated, store: MemoryStore) -> None:
