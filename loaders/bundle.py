@@ -6,6 +6,7 @@ Files that lie on disk as they are stay where they are. Everything that is not t
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import stat
@@ -22,6 +23,9 @@ from mycroft.loaders.streams import PIECE, ByteSource, Decompressed, Peekable, T
 
 STDIN: Final = "-"
 _PEEK: Final = 1024
+# As much as loaders are shown of a file to recognise it.
+_SMALL: Final = 64 << 10
+_NOWHERE: Final = Path(os.devnull)
 # Below this much output the ratio says nothing: a log of blanks may shrink a thousandfold.
 _RATIO_FREE: Final = 16 << 20
 _DEVICE_NAMES: Final = re.compile(r"(?i)(?:con|prn|aux|nul|com\d|lpt\d)(?:\..*)?")
@@ -52,12 +56,16 @@ class NamedFile:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A file of the bundle; `problem` is what is wrong with it although it is there."""
+    """A file of the bundle; `problem` is what is wrong with it although it is there.
+
+    `sha256` is set for a member of an archive that nobody wanted: it lies nowhere, and `path` is the empty device.
+    """
 
     name: str
     path: Path
     size_bytes: int
     problem: str | None = None
+    sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +98,17 @@ def unpack(
     *,
     limits: Limits,
     tick: Callable[[int, str], None] = lambda count, name: None,
+    wanted: Callable[[str, bytes], bool] = lambda name, content: True,
 ) -> Bundle:
     """Find every file of `sources`; archives are unpacked below `folder`, which must exist and be ours.
 
-    `tick` is called with the number of files so far and the name of the latest.
+    `tick` is called with the number of files so far and the name of the latest. `wanted` is asked about the name and
+    the whole content of each small member of an archive: what nobody wants is hashed and never put on disk.
 
     Raises:
         LoadError: if a source does not exist.
     """
-    unpacker = _Unpacker(folder, limits, tick)
+    unpacker = _Unpacker(folder, limits, tick, wanted)
     several = len(sources) > 1
     for source in sources:
         unpacker.source(source, several=several)
@@ -106,12 +116,16 @@ def unpack(
 
 
 class _Unpacker:
-    def __init__(self, folder: Path, limits: Limits, tick: Callable[[int, str], None]) -> None:
+    def __init__(
+        self, folder: Path, limits: Limits, tick: Callable[[int, str], None], wanted: Callable[[str, bytes], bool]
+    ) -> None:
         self.bundle = Bundle()
         self._folder = folder
         self._limits = limits
         self._tick = tick
+        self._wanted = wanted
         self._made = 0
+        self._subfolder = folder
         self._total = 0
         self._full = False
 
@@ -205,6 +219,13 @@ class _Unpacker:
         self._count(name)
         if on_disk is not None:
             self.bundle.files.append(Found(name, on_disk, on_disk.stat().st_size))
+            return None
+        head = source.peek(_SMALL)
+        if len(head) < _SMALL and not self._wanted(name, head):
+            self._spend(len(head), len(head))
+            damage = getattr(source.source, "damage", None)
+            digest = hashlib.sha256(head).hexdigest()
+            self.bundle.files.append(Found(name, _NOWHERE, len(head), damage, digest))
             return None
         path = self._new_path()
         size = 0
@@ -324,10 +345,11 @@ class _Unpacker:
             self.bundle.refused.append(Refused(name, why))
 
     def _new_path(self) -> Path:
+        if self._made % 1000 == 0:
+            self._subfolder = self._folder / f"{self._made // 1000:06d}"
+            self._subfolder.mkdir(exist_ok=True)
         self._made += 1
-        folder = self._folder / f"{self._made // 1000:06d}"
-        folder.mkdir(exist_ok=True)
-        return folder / f"{self._made:09d}"
+        return self._subfolder / f"{self._made:09d}"
 
 
 class _Watched:

@@ -228,7 +228,10 @@ class JobFinder:
     """Collects facts while rows arrive; `jobs` tells which files belong together."""
 
     def __init__(self) -> None:
+        # Facts of files that tell about a rank alone: a bundle may hold a million others.
         self._facts: dict[int, Facts] = defaultdict(Facts)
+        self._ranked: set[int] = set()
+        self._spans: dict[tuple[int, bool], tuple[int, int]] = {}
         self._host_ids: dict[int, set[int]] = defaultdict(set)
         self._writers: dict[int, set[tuple[int, int, int]]] = defaultdict(set)
         self._members: dict[int, set[tuple[int, int, int, int]]] = defaultdict(set)
@@ -250,7 +253,8 @@ class JobFinder:
             known = frame.filter(stamp > _EPOCH_NS)
             spans = known.group_by("file_id", guess).agg(stamp.min().alias("first"), stamp.max().alias("last"))
             for file_id, guessed, first, last in spans.iter_rows():
-                self._facts[file_id].add(Facts(guessed=(first, last)) if guessed else Facts(first, last))
+                before = self._spans.get((file_id, guessed), (first, last))
+                self._spans[file_id, guessed] = min(before[0], first), max(before[1], last)
         inside = [name for name in ("rank", "comm_rank", "local_rank") if name in columns]
         for name in {"rank", "comm_rank"} & columns:
             for file_id, rank in frame.select("file_id", name).drop_nulls().unique().iter_rows():
@@ -262,8 +266,7 @@ class JobFinder:
                 self._count += 1
         if inside:
             named = frame.filter(pl.any_horizontal(pl.col(name).is_not_null() for name in inside))
-            for file_id in named["file_id"].unique():
-                self._facts[file_id].ranked = True
+            self._ranked.update(named["file_id"].unique())
         if table == "events":
             self._see_events(frame, columns)
 
@@ -311,7 +314,7 @@ class JobFinder:
     def jobs(self, files: Mapping[int, str], hosts: Sequence[str]) -> Jobs:
         """Return which files belong together; one job where nothing contradicts."""
         whole = sorted(files)
-        if self._count > _MOST_FACTS:
+        if self._count > _MOST_FACTS or len(self._ranked & files.keys()) < 2:
             return Jobs([whole])
         units = self._units(files, hosts)
         ranked = [name for name in sorted(units) if units[name][1].ranked]
@@ -351,11 +354,14 @@ class JobFinder:
         return units
 
     def _of_file(self, file_id: int, hosts: Sequence[str]) -> Facts:
-        facts = self._facts[file_id]
-        facts.hosts |= {_short(hosts[i]) for i in self._host_ids[file_id]} - {""}
-        for rank, host, pid in self._writers[file_id]:
+        facts = self._facts.get(file_id) or Facts()
+        facts.ranked = file_id in self._ranked
+        facts.first, facts.last = self._spans.get((file_id, False), (None, None))
+        facts.guessed = self._spans.get((file_id, True))
+        facts.hosts |= {_short(hosts[i]) for i in self._host_ids.get(file_id, ())} - {""}
+        for rank, host, pid in self._writers.get(file_id, ()):
             facts.processes[rank].add((_short(hosts[host]), pid))
-        for size, rank, host, pid in sorted(self._members[file_id], reverse=True):
+        for size, rank, host, pid in sorted(self._members.get(file_id, ()), reverse=True):
             facts.size = max(facts.size, size)
             if size == facts.size:
                 facts.members[rank].add((_short(hosts[host]), pid))

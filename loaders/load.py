@@ -29,7 +29,9 @@ HEAD_BYTES: Final = 64 << 10
 # Heads of all files together that stay in memory after the files have been recognised.
 HEADS_KEPT: Final = 128 << 20
 _READ: Final = 1 << 20
+_NOWHERE: Final = Path(os.devnull)
 _MAX_PROBLEMS: Final = 20
+_FILES_AT_ONCE: Final = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +123,13 @@ def _load_into(
 ) -> LoadSummary:
     unpacked = scratch / "files"
     unpacked.mkdir()
-    bundle = unpack(sources, unpacked, limits=limits, tick=lambda count, name: tell(Progress("unpack", count, 0, name)))
+    bundle = unpack(
+        sources,
+        unpacked,
+        limits=limits,
+        tick=lambda count, name: tell(Progress("unpack", count, 0, name)),
+        wanted=_is_known,
+    )
     files, refused = _recognised(bundle, tell)
     context = TraceContext(scratch / "rows")
     if ranks_expected is not None:
@@ -132,8 +140,7 @@ def _load_into(
     if len(jobs) > 1:
         context = _reread(files, jobs[0], scratch / "rows-0", ranks_expected, tell)
     tell(Progress("sort/write", 0, 1, "writing the trace"))
-    hashes = sorted(file.evidence.sha256 for file in files)
-    digest = "sha256:" + hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+    digest = _digest(files)
     meta = {
         "schema_version": str(schema.SCHEMA_VERSION),
         "engine": metadata.version("mycroft-trace"),
@@ -167,6 +174,14 @@ def _load_into(
         world_size=world,
         seconds=0.0,
     )
+
+
+def _digest(files: Sequence[_File]) -> str:
+    """Return what the content of all files comes to, whatever they are called."""
+    whole = hashlib.sha256()
+    for number, content in enumerate(sorted(file.evidence.sha256 for file in files)):
+        whole.update(f"{chr(10) * bool(number)}{content}".encode())
+    return f"sha256:{whole.hexdigest()}"
 
 
 def _reread(
@@ -211,8 +226,19 @@ def _recognised(bundle: Bundle, tell: Callable[[Progress], None]) -> tuple[list[
     return files, refused
 
 
+def _is_known(name: str, content: bytes) -> bool:
+    """Say whether any loader would read a small file."""
+    file = EvidenceFile(0, name, _NOWHERE, len(content), "", content)
+    return bool(content) and any(loader.sniff(file) for loader in LOADERS)
+
+
 def _recognise(file_id: int, found: Found, keep: int) -> _File:
     """Hash one file and ask the loaders in order. A file that cannot be read is unread, with the reason."""
+    if found.sha256 is not None:
+        file = _File(EvidenceFile(file_id, found.name, found.path, found.size_bytes, found.sha256, b""), None)
+        if found.problem or not found.size_bytes:
+            file.problems.append(found.problem or "empty")
+        return file
     digest = hashlib.sha256()
     head = b""
     problem = found.problem
@@ -247,6 +273,8 @@ def _mark_copies(files: Sequence[_File]) -> None:
         if file.loader is not None:
             same.setdefault((file.evidence.sha256, file.evidence.size_bytes), []).append(file)
     for group in same.values():
+        if len(group) < 2:
+            continue
         # The longest path knows most of where it comes from.
         group.sort(key=lambda f: (-len(pieces(f.evidence.name)), f.evidence.name))
         endings: dict[tuple[str, ...], _File] = {}
@@ -281,7 +309,8 @@ def _run_loaders(files: Sequence[_File], context: TraceContext, tell: Callable[[
             file.loader_name = report.loader or None
             file.rows = report.rows
             file.rank = report.rank
-            file.dropped = dict(report.dropped)
+            if report.dropped:
+                file.dropped = dict(report.dropped)
             file.problems += report.problems
         tell(Progress(stage, len(mine), len(mine), loader.title))
 
@@ -310,25 +339,37 @@ def _why(file: _File) -> str:
 def _files_frame(
     files: Sequence[_File], refused: Sequence[tuple[int, str, str]], jobs: Mapping[int, int]
 ) -> pl.DataFrame:
-    rows = [
-        (
-            file.evidence.file_id,
-            file.loader_name,
-            file.evidence.name,
-            file.evidence.size_bytes,
-            file.evidence.sha256,
-            file.rows,
-            sum(file.dropped.values()),
-            _problems(file),
-            file.rank,
-        )
-        for file in files
-    ] + [(file_id, None, name, None, None, 0, 0, why, None) for file_id, name, why in refused]
     columns = ("file_id", "loader", "path", "size_bytes", "sha256", "rows", "dropped", "problems", "rank")
     wanted = schema.polars_schema(schema.FILES)
-    frame = pl.DataFrame(rows, schema={name: wanted[name] for name in columns}, orient="row")
+    layout = {name: wanted[name] for name in columns}
+    # Tuples of a million files at once would take more memory than all that is known of them.
+    pieces_of = [pl.DataFrame(schema=layout)]
+    for start in range(0, len(files), _FILES_AT_ONCE):
+        rows = [_row(file) for file in files[start : start + _FILES_AT_ONCE]]
+        pieces_of.append(pl.DataFrame(rows, schema=layout, orient="row"))
+    for start in range(0, len(refused), _FILES_AT_ONCE):
+        left_out = [
+            (file_id, None, name, None, None, 0, 0, why, None)
+            for file_id, name, why in refused[start : start + _FILES_AT_ONCE]
+        ]
+        pieces_of.append(pl.DataFrame(left_out, schema=layout, orient="row"))
+    frame = pl.concat(pieces_of)
     owner = [jobs.get(file_id, 0) for file_id in frame["file_id"]]
     return frame.with_columns(pl.Series("job_id", owner, dtype=pl.UInt32))
+
+
+def _row(file: _File) -> tuple[object, ...]:
+    return (
+        file.evidence.file_id,
+        file.loader_name,
+        file.evidence.name,
+        file.evidence.size_bytes,
+        file.evidence.sha256,
+        file.rows,
+        sum(file.dropped.values()),
+        _problems(file),
+        file.rank,
+    )
 
 
 def _problems(file: _File) -> str | None:

@@ -20,7 +20,7 @@ from mycroft.loaders.base import EvidenceFile, LoadContext, LoadReport
 from mycroft.loaders.text import formats, training
 from mycroft.loaders.text.blocks import BlockWriter
 from mycroft.loaders.text.bulk import bulk_frame
-from mycroft.loaders.text.clock import Moment, Years, full_dates
+from mycroft.loaders.text.clock import DAY_NS, Moment, Years, full_dates
 from mycroft.loaders.text.lines import REDRAWN, Batch, Bulk, LineReader, chunks, encoding_of, is_text
 from mycroft.loaders.text.matcher import BulkMatcher, Line, Matcher
 from mycroft.loaders.text.pasted import Piece, looks_broken, rejoined
@@ -41,6 +41,9 @@ UNPARSED_ROWS: Final = 2_000
 # … and so many of a whole load.
 UNPARSED_ROWS_ALL: Final = 20_000
 TAIL_BYTES: Final = 64 << 10
+# Bytes of the first lines of files that are kept while all are looked at, and dates that are kept to the second.
+_KEPT_HEADS: Final = 16 << 20
+_MOST_DATES: Final = 10_000
 # A paste of a terminal is not longer than this.
 PASTE_BYTES: Final = 8 << 20
 
@@ -78,10 +81,19 @@ class TextLoader:
 
     def load(self, files: Sequence[EvidenceFile], context: LoadContext) -> list[LoadReport]:
         """Read all files; each gets a report under the name of the format that prevails in it."""
-        heads = {file.file_id: _head_lines(file) for file in files}
-        known = [ns for file in files for ns in full_dates("\n".join(heads[file.file_id][:100]) + "\n" + file.name)]
-        # Containers keep the full date of their lines beside the text.
-        known += [ns for file in files for ns in full_dates(file.head[:8192].decode("utf-8", "replace"))]
+        heads: dict[int, list[str]] = {}
+        known: set[int] = set()
+        kept = 0
+        for file in files:
+            lines = _head_lines(file)
+            dates = full_dates("\n".join(lines[:100]) + "\n" + file.name)
+            # Containers keep the full date of their lines beside the text.
+            dates += full_dates(file.head[:8192].decode("utf-8", "replace"))
+            # Of very many dates the days tell the year as well.
+            known.update(dates if len(known) < _MOST_DATES else (ns - ns % DAY_NS for ns in dates))
+            # Those of a million files are made again when it is their turn.
+            if (kept := kept + len(file.head)) <= _KEPT_HEADS:
+                heads[file.file_id] = lines
         years = Years(known or context.dates())
         paths = {file.file_id: path_facts(file.name) for file in files}
         offsets = _rank_offsets(files, paths, heads)
@@ -94,7 +106,8 @@ class TextLoader:
         for file in files:
             small = file.size_bytes <= min(SMALL_BYTES, budget)
             budget -= file.size_bytes if small else 0
-            peeler = Peeler(profile_of(heads.pop(file.file_id), years), years)
+            lines = heads.pop(file.file_id, None) or _head_lines(file)
+            peeler = Peeler(profile_of(lines, years), years)
             scope = FileScope(file, context, peeler, years, sink, step_rows)
             facts = paths[file.file_id]
             scope.rank, scope.local_rank, scope.host = facts.rank, facts.local_rank, facts.host
@@ -185,7 +198,7 @@ def _rank_offsets(
         if facts.node is None or facts.local_rank is None or facts.rank is not None:
             continue
         found = nodes.setdefault(facts.node, set())
-        for line in heads[file.file_id]:
+        for line in heads.get(file.file_id) or _head_lines(file):
             match = _HEAD_RANK.search(line)
             if match is not None:
                 found.add(int(match[1] or match[2]) - facts.local_rank)

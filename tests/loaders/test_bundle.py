@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import hashlib
 import io
 import lzma
 import os
@@ -452,3 +453,17 @@ def test_memory_does_not_grow_with_the_archive(bundle_of) -> None:
     tracemalloc.stop()
     assert bundle.files[0].size_bytes == 48 << 20
     assert peak < 8 << 20
+
+
+def test_what_nobody_wants_of_an_archive_is_never_put_on_disk(tmp_path: Path) -> None:
+    archive = tmp_path / "a.tar"
+    big = b"x" * (64 << 10)
+    archive.write_bytes(tar_of({"wanted.log": b"text\n", "strange.bin": b"\x00\x01", "big.bin": big}))
+    folder = tmp_path / "unpacked"
+    folder.mkdir()
+    bundle = unpack([archive], folder, limits=NORMAL, wanted=lambda name, content: name.endswith(".log"))
+    by_name = {found.name.rpartition("!")[2]: found for found in bundle.files}
+    assert by_name["strange.bin"].sha256 == hashlib.sha256(b"\x00\x01").hexdigest()
+    assert by_name["strange.bin"].size_bytes == 2
+    assert by_name["big.bin"].sha256 is None
+    assert sorted(path.read_bytes() for path in folder.rglob("*") if path.is_file()) == [b"text\n", big]

@@ -8,6 +8,7 @@ import random
 import shutil
 import sys
 import tarfile
+import tracemalloc
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -332,3 +333,29 @@ def test_the_first_word_on_a_rank_wins_and_contradictions_are_kept(tmp_path: Pat
 def test_rows_that_a_table_cannot_hold_are_a_mistake_of_the_loader(frame: pl.DataFrame) -> None:
     with pytest.raises(SchemaMismatchError):
         conform("events", frame)
+
+
+def many_small(path: Path, count: int) -> Path:
+    """Pack so many small files, of which half are text."""
+    rng = random.Random(5)
+    with tarfile.open(path, "w") as archive:
+        for number in range(count):
+            text = f"2026-03-03 02:17:05 worker {number} did something {rng.random()}\n" * 4
+            content = rng.randbytes(200) if number % 2 else text.encode()
+            info = tarfile.TarInfo(f"node{number % 97}/logs/file-{number}")
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return path
+
+
+def test_each_of_many_small_files_takes_little_memory(tmp_path: Path) -> None:
+    peaks: list[int] = []
+    for count in (200, 200, 800):
+        tracemalloc.start()
+        summary = load([many_small(tmp_path / f"{count}.tar", count)], tmp_path / f"t{len(peaks)}.duckdb")
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+        assert summary.files == count
+        assert len(summary.unread) == count // 2
+    # The first load fills caches of the process. A million files are allowed 4 GB.
+    assert (peaks[2] - peaks[1]) / 600 < 4_000
