@@ -14,7 +14,8 @@ from mycroft.analysis.machine import Machine
 from mycroft.analysis.matching import Matched
 from mycroft.analysis.mismatch import Mismatch
 from mycroft.analysis.stacks import WORDS, Place
-from mycroft.analysis.waitgraph import Meeting, Node, Sink, WaitGraph
+from mycroft.analysis.waitgraph import Meeting, Sink, WaitGraph
+from mycroft.analysis.walk import Node
 
 
 @dataclass(frozen=True)

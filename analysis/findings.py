@@ -24,7 +24,8 @@ from mycroft.analysis.verdict import (
     Status,
     Vote,
 )
-from mycroft.analysis.waitgraph import HELD_UP, NO_DUMP, NOT_ENTERED, NOT_FINISHED, NOT_STARTED, UNRECORDED, Edge
+from mycroft.analysis.waitgraph import HELD_UP, NO_DUMP, NOT_ENTERED, NOT_FINISHED, NOT_STARTED, UNRECORDED
+from mycroft.analysis.walk import Edge
 from mycroft.analysis.wording import ONE_OF, ONE_OF_BY_CATEGORY, SLOW_INPUT, STEPS, SUMMARIES
 
 CHAIN_SHOWN: Final = 12

@@ -30,7 +30,7 @@ from mycroft.analysis.verdict import (
     RootCause,
     Status,
 )
-from mycroft.analysis.waitgraph import Node
+from mycroft.analysis.walk import Node
 
 NAMES: Final = """
 SELECT comm_id AS comm, key, coalesce(nullif("desc", ''), name) AS title

@@ -1,4 +1,4 @@
-"""The wait-for walk over flows: from blocked ranks through operations and flow halves to what waits for nobody.
+"""The edges of the walk over flows: from blocked ranks through operations and flow halves to what waits for nobody.
 
 Mycroft (SOSP'25) 4.3 starts at the flow with the least data and reads one side's counters. Here every edge says "cannot
 go on before", both sides are read, and the kernel's program order tells a missing input from a dead kernel; so the walk
@@ -9,21 +9,15 @@ the design (a to f, hold).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from mycroft.analysis.config import FlowLimits
 from mycroft.analysis.flow import SLICES_PER_CHUNK, FlowKey, Half, OpenOp, OpKey, Snapshot
-from mycroft.analysis.waitgraph import Edge, Node, strongly_connected
+from mycroft.analysis.walk import Edge, Node, Walk, rank_node
 
 # Kinds of sinks. `net` names a flow, `nvlink` a communicator, the others a rank.
 SINKS: Final = ("crash", "silent", "stopped", "app", "gpu", "proxy", "recv_proxy", "net", "flush", "nvlink", "gpus")
-
-
-def rank_node(rank: int) -> Node:
-    """A rank."""
-    return Node("rank", (rank,))
 
 
 def op_node(rank: int, op: OpKey) -> Node:
@@ -87,29 +81,15 @@ class FlowGraph:
 
     def causes(self) -> list[Cause]:
         """Return where walks end, the most blamed first. Ranks that only wait are in `blocked` of each."""
-        back: dict[Node, list[Edge]] = {}
-        for out in self.edges.values():
-            for edge in out:
-                back.setdefault(edge.dst, []).append(edge)
+        walk = Walk(self.edges)
         causes: list[Cause] = []
-        for component in self._ends(back):
-            inside = set(component)
-            if any(e.dst not in inside for n in component for e in self.edges.get(n, ())):
-                continue
-            if len(component) == 1 and component[0].kind in ("rank", "op", "flow", "meet"):
+        for nodes in walk.ends():
+            if len(nodes) == 1 and nodes[0].kind in ("rank", "op", "flow", "meet"):
                 continue  # it waits for nothing that is known: no evidence
-            steps, depth = _reaching(component, back)
-            blocked = tuple(sorted(n.key[0] for n in depth if n.kind == "rank"))
-            causes.append(Cause(tuple(sorted(component)), blocked, _path(steps, depth, inside)))
+            way = walk.to(nodes)
+            causes.append(Cause(nodes, way.ranks(), way.longest()))
         causes.sort(key=lambda c: (-len(c.blocked), c.nodes))
         return causes
-
-    def _ends(self, back: Mapping[Node, Sequence[Edge]]) -> list[Sequence[Node]]:
-        """Return components that nothing leads out of. Circles are only where no way leads to an end: few or none."""
-        ends = [n for n, out in self.edges.items() if not out]
-        _, leads_on = _reaching(ends, back)
-        circling = {n: out for n, out in self.edges.items() if n not in leads_on}
-        return [*([n] for n in ends), *(strongly_connected(circling) if circling else ())]
 
     # ---- rules ---------------------------------------------------------------------
 
@@ -456,33 +436,3 @@ class FlowGraph:
             waiting = self._inside_host(rank, flow.op, flow.channel, incoming=False)
         why = f"{recv.ready} chunks are there, the GPU has consumed {recv.done}"
         return waiting or {Node("gpu", (rank,)): why}
-
-
-def _reaching(
-    component: Iterable[Node], back: Mapping[Node, Sequence[Edge]]
-) -> tuple[dict[Node, Edge], dict[Node, int]]:
-    """Return the first edge of a shortest way to the component from every node that has one, and its length."""
-    depth = dict.fromkeys(sorted(component), 0)
-    steps: dict[Node, Edge] = {}
-    queue = deque(depth)
-    while queue:
-        here = queue.popleft()
-        for edge in back.get(here, ()):
-            if edge.src not in depth:
-                depth[edge.src] = depth[here] + 1
-                steps[edge.src] = edge
-                queue.append(edge.src)
-    return steps, depth
-
-
-def _path(steps: Mapping[Node, Edge], depth: Mapping[Node, int], goal: set[Node]) -> tuple[Edge, ...]:
-    """Return the longest of the shortest ways from a blocked rank: it shows the whole chain."""
-    ranks = [n for n in depth if n.kind == "rank" and n not in goal]
-    if not ranks:
-        return ()
-    node = min(ranks, key=lambda n: (-depth[n], n.key))
-    path: list[Edge] = []
-    while node not in goal:
-        path.append(steps[node])
-        node = steps[node].dst
-    return tuple(path)

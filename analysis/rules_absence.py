@@ -18,7 +18,8 @@ from mycroft.analysis.claims import Claim, Suspicion
 from mycroft.analysis.liveness import step_period_ns
 from mycroft.analysis.sequence import first_missing, role_peers
 from mycroft.analysis.stacks import odd_ones
-from mycroft.analysis.waitgraph import Node, pipeline_of, without_pipeline
+from mycroft.analysis.waitgraph import pipeline_of, without_pipeline
+from mycroft.analysis.walk import Node
 
 
 def device_behind(case: Case, left: set[int]) -> Explained:

@@ -25,7 +25,8 @@ from mycroft.analysis.sequence import (
     usually_follows,
 )
 from mycroft.analysis.stacks import odd_ones
-from mycroft.analysis.waitgraph import Meeting, Node, Sink, neighbours
+from mycroft.analysis.waitgraph import Meeting, Sink, neighbours
+from mycroft.analysis.walk import Node
 
 
 def mismatched(case: Case, left: set[int]) -> Explained:

@@ -7,7 +7,7 @@ from typing import Final
 
 from mycroft.analysis.flow import FlowKey
 from mycroft.analysis.flow_graph import Cause, flow_node, flow_of, op_of
-from mycroft.analysis.waitgraph import Node
+from mycroft.analysis.walk import Node
 
 # Sinks that name a rank and may be of a whole host.
 OF_RANKS: Final = ("crash", "silent", "stopped")

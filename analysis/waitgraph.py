@@ -1,38 +1,23 @@
-"""Who waits for whom: ranks and operations as nodes, `cannot go on before` as edges, walked to its ends.
+"""Who waits for whom by the calls that dumps show: the edges of the walk between ranks and operations.
 
 Mycroft (SOSP'25) looks for the least advanced operation inside one communicator. Here the walk crosses groups: a rank
 waits in an operation, the operation waits for the ranks that are not in it, and those may wait in another group. What
 waits for nobody is a root; a strongly connected set without a way out is a deadlock.
 
-Nodes are values, not classes of their own, so that later sources (flows, devices, hosts) add kinds, not code.
+Nodes: `rank` (r), `op` (comm, seq), `pair` (comm, src, dst), `device` (r), `wait` (r), `unseen` (comm).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict, deque
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
 from mycroft.analysis.facts import Facts, Group
 from mycroft.analysis.matching import SYNCHRONISING, Matched, Open
 from mycroft.analysis.stacks import Place
-
-
-class Node(NamedTuple):
-    """One node: `rank` (r), `op` (comm, seq), `pair` (comm, src, dst), `device` (r), `wait` (r), `unseen` (comm)."""
-
-    kind: str
-    key: tuple[int, ...]
-
-
-class Edge(NamedTuple):
-    """`src` cannot go on before `dst` does, because `why`."""
-
-    src: Node
-    dst: Node
-    why: str
-
+from mycroft.analysis.walk import Edge, Node, Walk, rank_node
 
 NOT_ENTERED: Final = "not entered"
 HELD_UP: Final = "entered, held up before it"
@@ -40,11 +25,6 @@ NO_DUMP: Final = "left no whole dump"
 NOT_FINISHED: Final = "the others finished it"
 NOT_STARTED: Final = "its device has not started it"
 UNRECORDED: Final = "in a send or receive that is not recorded"
-
-
-def rank_node(rank: int) -> Node:
-    """Return the node of a rank."""
-    return Node("rank", (rank,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +65,10 @@ class Sink:
 class WaitGraph:
     """The graph and its ends. `waiting` ranks are inside an operation that does not end."""
 
-    edges: Mapping[Node, tuple[Edge, ...]]
+    walk: Walk
     meetings: Mapping[Node, Meeting]
     waiting: tuple[int, ...]
     sinks: tuple[Sink, ...]
-    reverse: Mapping[Node, tuple[Edge, ...]] = field(repr=False)
 
     def blaming(self, sinks: Iterable[int]) -> tuple[int, ...]:
         """Return the waiting ranks from which the walk comes to any of these sinks."""
@@ -97,31 +76,12 @@ class WaitGraph:
 
     def held_up_by(self, sinks: Iterable[int]) -> tuple[int, ...]:
         """Return all ranks from which the walk comes to any of these sinks, those that a stack alone shows too."""
-        found = {n.key[0] for i in sinks for n in _reaching(self.sinks[i].nodes, self.reverse) if n.kind == "rank"}
+        found = {r for i in sinks for r in self.walk.to(self.sinks[i].nodes).ranks()}
         return tuple(sorted(found - {r for i in sinks for r in self.sinks[i].ranks}))
 
     def path_to(self, sink: Sink) -> tuple[Edge, ...]:
         """Return the edges from the farthest waiting rank to the sink: the cascade, symptom first."""
-        goal = set(sink.nodes)
-        step: dict[Node, Edge] = {}
-        depth: dict[Node, int] = dict.fromkeys(goal, 0)
-        queue = deque(sorted(goal))
-        while queue:
-            node = queue.popleft()
-            for edge in self.reverse.get(node, ()):
-                if edge.src not in depth:
-                    depth[edge.src] = depth[node] + 1
-                    step[edge.src] = edge
-                    queue.append(edge.src)
-        ranks = [n for n in depth if n.kind == "rank" and n not in goal]
-        if not ranks:
-            return ()
-        node = min(ranks, key=lambda n: (-depth[n], n.key))
-        path: list[Edge] = []
-        while node not in goal:
-            path.append(step[node])
-            node = step[node].dst
-        return tuple(path)
+        return self.walk.to(sink.nodes).longest()
 
 
 def build(facts: Facts, matched: Matched, places: Mapping[int, Place]) -> WaitGraph:
@@ -162,15 +122,9 @@ class _Builder:
             elif node.kind == "pair":
                 self._pair(node, by_pair)
         self._unrecorded()
-        edges = {node: tuple(dict.fromkeys(out)) for node, out in sorted(self.edges.items())}
+        walk = Walk({node: tuple(dict.fromkeys(out)) for node, out in sorted(self.edges.items())})
         waiting = tuple(sorted(rank for rank, opens in relevant.items() if opens))
-        reverse: dict[Node, list[Edge]] = defaultdict(list)
-        for out in edges.values():
-            for edge in out:
-                reverse[edge.dst].append(edge)
-        back = {node: tuple(found) for node, found in reverse.items()}
-        sinks = self._sinks(edges, back, waiting)
-        return WaitGraph(edges, self.meetings, waiting, sinks, back)
+        return WaitGraph(walk, self.meetings, waiting, self._sinks(walk, waiting))
 
     def _collective(self, node: Node, opens: Mapping[int, Open]) -> None:
         comm, seq = node.key
@@ -295,28 +249,22 @@ class _Builder:
             else:
                 self.edges[me].append(Edge(me, Node("wait", (rank,)), "in a wait that its dump does not show"))
 
-    def _sinks(
-        self, edges: Mapping[Node, tuple[Edge, ...]], back: Mapping[Node, tuple[Edge, ...]], waiting: Sequence[int]
-    ) -> tuple[Sink, ...]:
+    def _sinks(self, walk: Walk, waiting: Sequence[int]) -> tuple[Sink, ...]:
         sinks: list[Sink] = []
-        for component in strongly_connected(edges):
-            inside = set(component)
-            if any(e.dst not in inside for n in component for e in edges.get(n, ())):
-                continue
-            reached = _reaching(component, back)
+        for component in walk.ends():
+            reached = walk.to(component).depth
             blamed = tuple(r for r in waiting if rank_node(r) in reached)
-            if not blamed:
-                continue
-            sinks.append(self._sink(sorted(component), blamed, back))
+            if blamed:
+                sinks.append(self._sink(component, blamed, walk))
         return tuple(sorted(sinks, key=lambda s: (-len(s.blamed_by), s.kind, s.ranks)))
 
-    def _sink(self, component: list[Node], blamed: tuple[int, ...], back: Mapping[Node, tuple[Edge, ...]]) -> Sink:
+    def _sink(self, component: tuple[Node, ...], blamed: tuple[int, ...], walk: Walk) -> Sink:
         ranks = tuple(sorted(n.key[0] for n in component if n.kind in ("rank", "device", "wait")))
         ops = tuple(n for n in component if n.kind in ("op", "pair"))
         first = component[0]
         if len(component) > 1:
-            return Sink("cycle", ranks, tuple(component), blamed, ops)
-        feeding = tuple(sorted({e.src for e in back.get(first, ()) if e.src.kind in ("op", "pair")}))
+            return Sink("cycle", ranks, component, blamed, ops)
+        feeding = tuple(sorted({e.src for e in walk.back.get(first, ()) if e.src.kind in ("op", "pair")}))
         if first.kind == "rank":
             dump = self.facts.dumps.get(ranks[0])
             dumped = not dump.cut if dump is not None else any(key[1] == ranks[0] for key in self.matched.last)
@@ -397,59 +345,3 @@ def _beside(group: Group, rank: int) -> list[int]:
     line = sorted(group.members, key=lambda r: (group.order.get(r, 0), r))
     at = line.index(rank)
     return line[max(0, at - 1) : at] + line[at + 1 : at + 2]
-
-
-def _reaching(component: Iterable[Node], back: Mapping[Node, tuple[Edge, ...]]) -> set[Node]:
-    seen = set(component)
-    queue = deque(seen)
-    while queue:
-        for edge in back.get(queue.popleft(), ()):
-            if edge.src not in seen:
-                seen.add(edge.src)
-                queue.append(edge.src)
-    return seen
-
-
-def strongly_connected(edges: Mapping[Node, Sequence[Edge]]) -> list[list[Node]]:
-    """Return the strongly connected components (Tarjan 1972), iteratively: graphs of a thousand ranks are deep."""
-    index: dict[Node, int] = {}
-    low: dict[Node, int] = {}
-    on_stack: set[Node] = set()
-    stack: list[Node] = []
-    components: list[list[Node]] = []
-    nodes = sorted({*edges, *(e.dst for out in edges.values() for e in out)})
-    for start in nodes:
-        if start in index:
-            continue
-        work: list[tuple[Node, int]] = [(start, 0)]
-        while work:
-            node, at = work.pop()
-            if at == 0:
-                index[node] = low[node] = len(index)
-                stack.append(node)
-                on_stack.add(node)
-            descend = False
-            out = edges.get(node, ())
-            for i in range(at, len(out)):
-                other = out[i].dst
-                if other not in index:
-                    work += [(node, i + 1), (other, 0)]
-                    descend = True
-                    break
-                if other in on_stack:
-                    low[node] = min(low[node], index[other])
-            if descend:
-                continue
-            if low[node] == index[node]:
-                component: list[Node] = []
-                while True:
-                    other = stack.pop()
-                    on_stack.discard(other)
-                    component.append(other)
-                    if other == node:
-                        break
-                components.append(component)
-            if work:
-                parent = work[-1][0]
-                low[parent] = min(low[parent], low[node])
-    return components

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from mycroft.analysis.case import Case
-from mycroft.analysis.waitgraph import Edge, Node, strongly_connected
+from mycroft.analysis.walk import Edge, Node, strongly_connected
 from tests.analysis.trace_builder import TraceBuilder
 
 CaseOf = Callable[[TraceBuilder], Case]
