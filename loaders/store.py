@@ -510,11 +510,19 @@ class MemoryWriter(StoreWriter):
 
     def show(self, table: str, frame: pl.DataFrame) -> None:
         """Let a table be these rows, with all of its columns, until it is hidden: nothing is copied."""
-        self._connection.register(table, frame)
+        self._connection.register(f"shown_{table}", frame)
+        described = schema.BY_NAME[table]
+        columns = ", ".join(
+            f'"{c.name}"::{schema.enum_type_name(described, c)} AS "{c.name}"' if c.values else f'"{c.name}"'
+            for c in described.columns
+        )
+        # Names of tables, columns and types come from the schema alone.
+        self._connection.execute(f"CREATE TEMP VIEW {table} AS SELECT {columns} FROM shown_{table}")  # noqa: S608
 
     def hide(self, table: str) -> None:
         """Take rows away again that were shown."""
-        self._connection.unregister(table)
+        self._connection.execute(f"DROP VIEW temp.{table}")
+        self._connection.unregister(f"shown_{table}")
 
     def ask(self, sql: str, params: Sequence[object] | dict[str, object] = ()) -> pl.DataFrame:
         """Answer a query as a frame; see `Store.frame`."""

@@ -57,6 +57,8 @@ def test_trace_that_is_only_shown_has_the_same_rows_in_every_table(simulated: Si
             for table in schema.TABLES:
                 rows = f"SELECT * FROM {table.name}"
                 assert shown.frame(rows).equals(store.frame(rows)), table.name
+            types = "SELECT column_name, column_type FROM (DESCRIBE coll_ops)"
+            assert shown.frame(types).equals(store.frame(types))
         # What was shown is gone, for the next one.
         assert shown.frame("SELECT count(*) FROM coll_ops").item() == 0
 
