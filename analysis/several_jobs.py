@@ -100,7 +100,7 @@ def _same(one: Finding, two: Finding) -> bool:
 def _at_odds(verdicts: Sequence[Verdict]) -> bool:
     """Say whether two sides accuse different ones, neither as a mere guess.
 
-    One of them surely, or hosts that the other side does not know, or one says slow and the other says stuck.
+    One of them surely, or hosts that the other side does not know, or one says slow or never up and the other stuck.
     """
     named = [v.findings[0] for v in verdicts if v.findings and v.findings[0].confidence != "low"]
     named = [f for f in named if f.root_cause.ranks or f.root_cause.hosts]
@@ -110,11 +110,20 @@ def _at_odds(verdicts: Sequence[Verdict]) -> bool:
                 *two.root_cause.hosts
             }
             sure = [f.confidence for f in (one, two)].count("high")
-            told = sure or (one.root_cause.hosts and two.root_cause.hosts) or "slow" in {one.status, two.status}
-            # One rank can be at fault in one way; surely at fault in two it is a rank of each of two jobs.
-            if (told and not shared) or (sure == 2 and one.component != two.component):
+            told = sure or (one.root_cause.hosts and two.root_cause.hosts) or _stage(one) != _stage(two)
+            # One rank can be at fault in one way: surely at fault in two, or on two hosts, it is a rank of two jobs.
+            hosts = {*one.root_cause.hosts}, {*two.root_cause.hosts}
+            elsewhere = all(hosts) and hosts[0].isdisjoint(hosts[1]) and one.category != two.category
+            if (told and (not shared or elsewhere)) or (sure == 2 and one.component != two.component):
                 return True
     return False
+
+
+def _stage(finding: Finding) -> str:
+    """Return how far a job came that has this fault: a job that never came up is not slow, and a slow one not stuck."""
+    if finding.category in ("init_timeout", "misconfigured_interface"):
+        return "start"
+    return "slow" if finding.status == "slow" else "stuck"
 
 
 def _labelled(first: Verdict, verdicts: Sequence[tuple[Verdict, str]], head: str, *, own: int) -> Verdict:

@@ -149,8 +149,11 @@ class Facts:
     def affinity(self, other: Facts) -> tuple[bool, bool, int]:
         """Return how much speaks for one job of both, more is greater: relation, nearness in time, names alike."""
         apart = self.apart_ns(other)
-        alike = max((_shared_words(one, two) for one in self.names for two in other.names), default=0)
-        return self.related(other), apart is not None and apart <= _NEAR_NS, alike
+        return self.related(other), apart is not None and apart <= _NEAR_NS, self.alike(other)
+
+    def alike(self, other: Facts) -> int:
+        """Return how many words the names of two files of theirs begin with, at most."""
+        return max((_shared_words(one, two) for one in self.names for two in other.names), default=0)
 
     def places(self) -> dict[int, set[str]]:
         """Return the hosts of each rank; where no line names one, of each rank inside the greatest communicator."""
@@ -379,10 +382,12 @@ def _gathered(units: Sequence[Side], *, closely: bool, joined: bool = False) -> 
     what anything joins.
     """
     found: list[Side] = []
+    # Words that all names begin with say nothing of any two.
+    common = min((one.alike(two) for _, one in units for _, two in units), default=0) if joined else 0
     for members, facts in units:
         fitting = [side for side in found if not side[1].contradicts(facts)]
         if joined:
-            fitting = [side for side in fitting if side[1].joined(facts)]
+            fitting = [side for side in fitting if side[1].joined(facts) or side[1].alike(facts) > common]
         if closely:
             fitting = [side for side in fitting if side[1].related(facts)]
         side = max(fitting, key=lambda side: side[1].affinity(facts), default=None)

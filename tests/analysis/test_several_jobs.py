@@ -97,6 +97,16 @@ SIDE_BY_SIDE = {
         "ib-port-down-error-12",
         {("order_deadlock", (2,), ()), ("link_fault", (), ("gpu-b07",))},
     ),
+    "a rank of each": (
+        "inspector-v5-power-brake",
+        "old-driver-off-the-bus",
+        {("slow_gpu", (5,), ("gn-77",)), ("gpu_fault", (5,), ("c4",))},
+    ),
+    "stacks beside the log that is named like them": (
+        "mpirun-fingerprint",
+        "pyspy-json-parser",
+        {("size_mismatch", (2,), ()), ("dataloader", (1,), ())},
+    ),
     "another year": (
         "deepspeed-pdsh-oom",
         "ras-json-dead-member",

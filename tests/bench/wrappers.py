@@ -99,7 +99,8 @@ def compared(found: set[Named], sure: set[Named], one: set[Named], two: set[Name
         return "wrong and confident"
     if any(not any(alike(f, truth) for truth in both) for f in found):
         return "another is named"
-    known = sum(any(alike(f, truth) for f in found) for truth in both)
+    # One finding does not stand for two culprits.
+    known = min(sum(any(alike(f, truth) for f in found) for truth in both), len(found))
     return "less is said" if known == len(both) else f"{known} of {len(both)} named"
 
 
