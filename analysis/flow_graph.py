@@ -67,6 +67,9 @@ class FlowGraph:
     snapshot: Snapshot
     limits: FlowLimits
     edges: dict[Node, list[Edge]] = field(default_factory=dict[Node, list[Edge]])
+    # What is asked again and again of one flow or operation.
+    _standing: dict[FlowKey, bool] = field(default_factory=dict[FlowKey, bool])
+    _loops: dict[OpKey, tuple[int, int]] = field(default_factory=dict[OpKey, tuple[int, int]])
 
     def build(self) -> None:
         """Walk from every rank that has something open or is waited for."""
@@ -189,11 +192,13 @@ class FlowGraph:
 
     def _stands(self, flow: FlowKey) -> bool:
         """A flow that moves is in normal flight. The other half's silence proves nothing."""
-        least = self.limits.standing_ns
-        send, recv = self.snapshot.send.get(flow), self.snapshot.recv.get(flow)
-        return (send is None or send.idle_ns >= least or send.ended) and (
-            recv is None or recv.idle_ns >= least or recv.ended
-        )
+        known = self._standing.get(flow)
+        if known is None:
+            least = self.limits.standing_ns
+            halves = self.snapshot.send.get(flow), self.snapshot.recv.get(flow)
+            known = all(half is None or half.idle_ns >= least or half.ended for half in halves)
+            self._standing[flow] = known
+        return known
 
     def _waits_for_rank(self, rank: int, op: OpKey, why: str) -> dict[Node, str]:
         """The other side has no row of this flow: not enqueued, or held up before it."""
@@ -358,20 +363,25 @@ class FlowGraph:
 
     def _ring_need(self, flow: FlowKey, send: Half) -> int:
         """Chunks that must have come before the next one can be sent: the first turn sends what the rank has itself."""
-        kind = self.snapshot.algo.get(flow.op, ("", "", ""))[0]
-        members = len(self.snapshot.members.get(flow.op.comm, ()))
-        turns = 2 * (members - 1) if kind == "all_reduce" else members - 1
-        proto = self.snapshot.algo.get(flow.op, ("", "", ""))[2]
-        slices = SLICES_PER_CHUNK if proto == "SIMPLE" else 1
-        if self.snapshot.raw_steps and proto == "SIMPLE":
-            slices *= SLICES_PER_CHUNK
-        per_loop = turns * slices
+        if flow.op not in self._loops:
+            self._loops[flow.op] = self._loop_of(flow.op)
+        per_loop, slices = self._loops[flow.op]
         if per_loop <= 0 or send.total % per_loop != 0:
             # Another order than ours, or members that nobody lists: what has come must have been passed on.
             return send.ready
         loop, inside = divmod(send.ready, per_loop)
         turn, part = divmod(inside, slices)
         return loop * per_loop + (0 if turn == 0 else (turn - 1) * slices + part + 1)
+
+    def _loop_of(self, op: OpKey) -> tuple[int, int]:
+        """Return the chunks that a member of a ring sends in one loop, and those in one turn of it."""
+        kind, _, proto = self.snapshot.algo.get(op, ("", "", ""))
+        members = len(self.snapshot.members.get(op.comm, ()))
+        turns = 2 * (members - 1) if kind == "all_reduce" else members - 1
+        slices = SLICES_PER_CHUNK if proto == "SIMPLE" else 1
+        if self.snapshot.raw_steps and proto == "SIMPLE":
+            slices *= SLICES_PER_CHUNK
+        return turns * slices, slices
 
     def _tree_need(self, flow: FlowKey, send: Half, source: FlowKey) -> int:
         """A send to the parent needs every child, one to a child the parent, at the root every child."""

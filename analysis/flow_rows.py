@@ -33,7 +33,6 @@ SELECT rank, epoch_ns(ts) AS ts, epoch_ns(sampler_ts) AS sampler, epoch_ns(last_
        n_open
 FROM heartbeat
 WHERE ts < make_timestamp_ns($1) AND ts >= make_timestamp_ns($2)
-ORDER BY rank, ts
 """
 NEWEST: Final = "SELECT max(epoch_ns(sampler_ts)) AS newest FROM heartbeat"
 # NCCL's numbers of sends differ between ranks; those of a pair do not.
@@ -66,25 +65,30 @@ WHERE (state NOT IN ('scheduled', 'started', 'aborted') OR state IS NULL OR dur_
 ORDER BY ALL
 """
 REACHED: Final = """
-WITH clock AS (
-    SELECT unnest(string_split($2, ',')::BIGINT[]) AS rank,
-           unnest(string_split($3, ',')::BIGINT[]) AS ahead
-), calls AS (
-    SELECT comm_id AS comm, rank, CAST(op_seq AS BIGINT) AS last, enq_ts AS ts
-    FROM coll_ops
-    WHERE NOT coalesce(is_p2p, FALSE) AND op_kind NOT IN ('send', 'recv')
-        AND file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
-    UNION ALL
-    SELECT comm_id AS comm, rank, last_enqueued AS last, ts
-    FROM group_status
-    WHERE last_enqueued IS NOT NULL AND file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
-)
-SELECT c.comm, c.rank, max(c.last) AS last
-FROM calls c LEFT JOIN clock k USING (rank)
-WHERE c.comm IN (SELECT unnest(string_split($1, ',')::BIGINT[]))
-    AND (c.ts IS NULL OR epoch_ns(c.ts) - coalesce(k.ahead, 0) <= $4)
+SELECT comm_id AS comm, rank, max(CAST(op_seq AS BIGINT)) AS last
+FROM coll_ops
+WHERE NOT coalesce(is_p2p, FALSE) AND op_kind NOT IN ('send', 'recv') AND op_seq IS NOT NULL
+    AND file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
+    AND comm_id IN (SELECT unnest(string_split($1, ',')::BIGINT[])) AND (enq_ts IS NULL OR epoch_ns(enq_ts) <= $2)
 GROUP BY ALL
-ORDER BY ALL
+"""
+# ... and of ranks whose clock is noticeably off, by that clock.
+REACHED_BY_CLOCK: Final = """
+WITH clock AS (
+    SELECT unnest(string_split($3, ',')::BIGINT[]) AS rank, unnest(string_split($4, ',')::BIGINT[]) AS ahead
+)
+SELECT c.comm_id AS comm, c.rank, max(CAST(c.op_seq AS BIGINT)) AS last
+FROM coll_ops c JOIN clock k USING (rank)
+WHERE NOT coalesce(c.is_p2p, FALSE) AND c.op_kind NOT IN ('send', 'recv') AND c.op_seq IS NOT NULL
+    AND c.file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
+    AND c.comm_id IN (SELECT unnest(string_split($1, ',')::BIGINT[]))
+    AND (c.enq_ts IS NULL OR epoch_ns(c.enq_ts) - k.ahead <= $2)
+GROUP BY ALL
+"""
+STATUS: Final = """
+SELECT comm_id AS comm, rank, CAST(last_enqueued AS BIGINT) AS last, epoch_ns(ts) AS ts
+FROM group_status
+WHERE last_enqueued IS NOT NULL AND file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
 """
 STATES: Final = """
 SELECT rank, comm_id AS comm, CAST(op_seq AS BIGINT) AS seq, op_kind IN ('send', 'recv') AS p2p,
@@ -207,22 +211,22 @@ class _Reading:
     def snapshot(self) -> Snapshot:
         """Read everything."""
         beats = self._beats()
+        signs = _signs_of(beats)
         ops = self._ops()
         open_ops, algo = self._open(ops.filter(pl.col("end").is_null()))
         comms = sorted({o.key.comm for found in open_ops.values() for o in found})
         numbers = sorted({(o.key.comm, o.key.seq) for found in open_ops.values() for o in found})
         finished = self._finished(numbers)
         reached = self._reached(open_ops, comms)
-        states = self._states(beats)
+        states = self._states(beats, signs)
         newest = states.group_by("rank").agg(pl.col("ts").max()) if states.height else None
-        heard, silent, at_ns, loss = self._heard(beats, newest, ops)
+        heard, silent, at_ns, loss = self._heard(beats, signs, newest, ops)
         send, recv = self._halves(states, open_ops, finished)
         self._add_unnamed(open_ops, send, recv, heard)
-        progress = self._progress(beats, ops, send, recv)
+        progress = self._progress(signs, ops, send, recv)
         members: dict[int, list[int]] = defaultdict(list)
         for comm, rank in self.listed.iter_rows():
             members[int(comm)].append(int(rank))
-        last = {int(r["rank"]): r for r in beats.group_by("rank", maintain_order=True).last().to_dicts()}
         return Snapshot(
             at_ns=at_ns,
             ranks=tuple(sorted(self.kernels)),
@@ -238,9 +242,9 @@ class _Reading:
             recv=recv,
             parents=self._parents(algo),
             raw_steps=self.raw_steps,
-            unnamed=frozenset(r for r, b in last.items() if (b["n_open"] or 0) > 0 and r not in open_ops),
+            unnamed=frozenset(r for r, n in signs.select("rank", "n_open").iter_rows() if n and r not in open_ops),
             side_senders=self._side_senders(open_ops),
-            pause_ns=self._pause(beats),
+            pause_ns=_middle(signs["pause"]),
             loss=loss,
             hosts=self.hosts,
         )
@@ -255,15 +259,10 @@ class _Reading:
         return self._corrected(frame, "ts", "sampler", "progress", by="ts").sort("rank", "ts")
 
     def _heard(
-        self, beats: pl.DataFrame, newest: pl.DataFrame | None, ops: pl.DataFrame
+        self, beats: pl.DataFrame, signs: pl.DataFrame, newest: pl.DataFrame | None, ops: pl.DataFrame
     ) -> tuple[dict[int, int], dict[int, bool | None], int, float]:
         """When each rank was heard of last, who has fallen silent (and whether its process exists), and the moment."""
-        last = beats.group_by("rank").agg(
-            pl.col("sampler").max(),
-            # What the machine says of the process now: rows in which `ts` is above `sampler`.
-            alive=pl.col("pid_alive").filter(pl.col("ts") > pl.col("sampler")).last(),
-        )
-        heard = {int(r): int(s) for r, s in last.select("rank", "sampler").iter_rows() if s is not None}
+        heard = {int(r): int(s) for r, s in signs.select("rank", "sampler").iter_rows() if s is not None}
         others = [
             f for f in (newest, ops.group_by("rank").agg(ts=pl.max_horizontal("enq", "end").max())) if f is not None
         ]
@@ -283,7 +282,7 @@ class _Reading:
         loss = max(0.0, 1 - len(gaps) / expected) if expected else 0.0
         # A gap that a rank came back from is no silence; rows do get lost.
         limit = max(self.limits.silent_ns, longest + round(usual))
-        alive = {int(r): a for r, a in last.select("rank", "alive").iter_rows()}
+        alive = {int(r): a for r, a in signs.select("rank", "alive").iter_rows()}
         silent = {r: alive.get(r) for r, ts in heard.items() if at_ns - ts > limit}
         # A trace without a row, while those of the others have long had some.
         first = min(heard.values(), default=at_ns) if beats.is_empty() else int(beats["ts"].min())  # pyright: ignore[reportArgumentType]
@@ -291,16 +290,8 @@ class _Reading:
             silent |= dict.fromkeys(sorted(self.empty - set(heard)))
         return heard, silent, at_ns, round(loss, 3)
 
-    def _pause(self, beats: pl.DataFrame) -> int:
-        """Longest time in which the middle rank made no progress and then did."""
-        moved = beats.filter(pl.col("progress").is_not_null()).select(
-            "rank", gap=pl.col("progress").diff().over("rank")
-        )
-        longest = moved.group_by("rank").agg(pl.col("gap").max())["gap"].drop_nulls()
-        return int(longest.median() or 0) if len(longest) else 0  # pyright: ignore[reportArgumentType]
-
     def _progress(
-        self, beats: pl.DataFrame, ops: pl.DataFrame, send: Mapping[FlowKey, Half], recv: Mapping[FlowKey, Half]
+        self, signs: pl.DataFrame, ops: pl.DataFrame, send: Mapping[FlowKey, Half], recv: Mapping[FlowKey, Half]
     ) -> dict[int, int]:
         found: dict[int, int] = {}
 
@@ -308,7 +299,7 @@ class _Reading:
             if ts is not None and (self.at is None or ts <= self.at):
                 found[rank] = max(found.get(rank, ts), ts)
 
-        for rank, ts in beats.group_by("rank").agg(pl.col("progress").max()).iter_rows():
+        for rank, ts in signs.select("rank", "progress").iter_rows():
             later(int(rank), ts)
         for rank, enq, kstart, end in ops.group_by("rank").agg(pl.col("enq", "kstart", "end").max()).iter_rows():
             for ts in (enq, kstart, end):
@@ -357,10 +348,18 @@ class _Reading:
         if not comms:
             return {}
         # A clock that is off by less is late by no more than rows are apart.
-        ranks = sorted(r for r, ahead in self.offsets.items() if abs(ahead) > NOTICED_NS)
+        off = {r: ahead for r, ahead in sorted(self.offsets.items()) if abs(ahead) > NOTICED_NS}
         until = _FOREVER if self.at is None else self.at
-        frame = self.store.frame(REACHED, (listed(comms), listed(ranks), listed(self.offsets[r] for r in ranks), until))
-        found = {(int(c), int(r)): int(n) for c, r, n in frame.iter_rows()}
+        plain = self.store.frame(REACHED, (listed(comms), until))
+        found = {(int(c), int(r)): int(n) for c, r, n in plain.iter_rows() if r not in off}
+        if off:
+            asked = listed(comms), until, listed(off), listed(off.values())
+            found |= {(int(c), int(r)): int(n) for c, r, n in self.store.frame(REACHED_BY_CLOCK, asked).iter_rows()}
+        wanted = set(comms)
+        for comm, rank, last, ts in self.store.frame(STATUS).iter_rows():
+            if comm in wanted and (ts is None or ts - off.get(rank, 0) <= until):
+                place = int(comm), int(rank)
+                found[place] = max(found.get(place, -1), int(last))
         for rank, ops in open_ops.items():
             for item in ops:
                 if not item.key.p2p:
@@ -388,13 +387,13 @@ class _Reading:
 
     # ---- flows --------------------------------------------------------------------------
 
-    def _states(self, beats: pl.DataFrame) -> pl.DataFrame:
+    def _states(self, beats: pl.DataFrame, signs: pl.DataFrame) -> pl.DataFrame:
         """The last row of each half that was fresh when its rank was sampled last, in order of the halves."""
         end = self.at
         if end is None:
             newest = beats["sampler"].max() if beats.height else None
             end = int(newest) if newest is not None else _FOREVER  # pyright: ignore[reportArgumentType]
-        oldest = beats.group_by("rank").agg(pl.col("progress").max())["progress"].min() if beats.height else None
+        oldest = signs["progress"].min()
         moving = oldest is not None and end - int(oldest) < IN_FLIGHT_NS  # pyright: ignore[reportArgumentType]
         back = STATES_BACK_IN_FLIGHT_NS if moving else STATES_BACK_NS
         first = max(0, end - back - self.slack) if end != _FOREVER else 0
@@ -465,6 +464,26 @@ class _Reading:
                 known.add((half.rank, key.op))
                 kind = ("send" if key.src == half.rank else "recv") if key.op.p2p else ""
                 open_ops.setdefault(half.rank, []).append(OpenOp(half.rank, key.op, kind, None, None))
+
+
+def _signs_of(beats: pl.DataFrame) -> pl.DataFrame:
+    """What the heartbeats, sorted by rank and time, come to for each rank: last sample, progress, open operations.
+
+    `alive`: what the machine says of the process now, in rows whose `ts` is above `sampler`. `pause`: the longest time
+    without progress that it got over.
+    """
+    return beats.group_by("rank", maintain_order=True).agg(
+        pl.col("sampler").max(),
+        pl.col("progress").max(),
+        pl.col("n_open").last(),
+        alive=pl.col("pid_alive").filter(pl.col("ts") > pl.col("sampler")).last(),
+        pause=pl.col("progress").drop_nulls().diff().max(),
+    )
+
+
+def _middle(values: pl.Series) -> int:
+    """Return the median; 0 of none."""
+    return int(values.median() or 0)  # pyright: ignore[reportArgumentType]
 
 
 def op_key(rank: int, row: Mapping[str, Any]) -> OpKey:
