@@ -18,8 +18,9 @@ from mycroft.loaders.catalogue import Catalogue
 from tests.app import flow_trace
 from tests.app.live.test_incidents import finding
 from tests.app.trace_writer import write_rows
-from tests.browser.conftest import ready
+from tests.browser.conftest import ready, settled
 from tests.browser.serving import Site
+from tests.browser.test_pages import ALL_RULES, AXE, COLOUR_RULES, violations
 from tests.loaders.test_pyramid import day_trace
 
 pytestmark = pytest.mark.browser
@@ -77,6 +78,27 @@ def test_shared_incident_stays_at_its_revision_while_the_page_follows(
     expect(guest.get_by_text("shared, read-only")).to_be_visible()
     guest.get_by_role("link", name="Open the newest").click()
     expect(guest.get_by_role("heading", level=1)).to_have_text("slow_gpu at [3]")
+
+
+def test_live_pages_are_accessible_in_both_themes(
+    site: Site, new_context: Callable[..., BrowserContext], state: LiveState
+) -> None:
+    incident = state.open_incident("slow-rank", finding("slow_nic", (3,), confidence="high"), why="first found")
+    state.revise(incident.incident, finding("slow_gpu", (3,), confidence="high"), why="a clock")
+    state.set_trace("slow-rank", "slow-rank")
+    page = new_context(color_scheme="light", reduced_motion="reduce").new_page()
+    paths = {"live": "", "live_job": "/slow-rank", "live_incident": f"/slow-rank/d/{incident.incident}"}
+    for name, path in paths.items():
+        page.emulate_media(color_scheme="light")
+        page.goto(f"{site.url}/live{path}")
+        ready(page, name)
+        settled(page)
+        assert page.evaluate("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        page.evaluate(AXE)
+        assert violations(page, ALL_RULES) == [], name
+        page.emulate_media(color_scheme="dark")
+        expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+        assert violations(page, COLOUR_RULES) == [], name
 
 
 def publish(site: Site, make: Callable[[Path], Any]) -> None:
