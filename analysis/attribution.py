@@ -293,7 +293,8 @@ class _Attribution:
     ) -> list[Culprit]:
         """Single slow channels: one queue pair. Only where the rank sends the same on other channels as well.
 
-        They must differ by more than their scatter over so many iterations.
+        They must differ by more than their scatter over so many iterations. What a rank sends to a host whose devices
+        are all slow, or from it, is slow because of that.
         """
         found: list[Culprit] = []
         for name in _SENDING:
@@ -308,7 +309,8 @@ class _Attribution:
                 rank, channel = w.metric.entities[column]
                 slow = float(effects[name][column])
                 others = [float(effects[name][c]) for ch, c in channels[rank].items() if ch != channel]
-                if rank in gone or not others or max(others) >= slow / 2 or slow - max(others) < chance:
+                explained = rank in gone or not gone.isdisjoint(self.found.service.peers.get(rank, ()))
+                if explained or not others or max(others) >= slow / 2 or slow - max(others) < chance:
                     continue
                 found.append(self._culprit("qp", [(w, column)], ranks=(rank,), channel=channel))
         return found

@@ -74,8 +74,9 @@ def watch(metric: Metric, limits: FlowLimits, *, least_effect: float, of_host: b
         base = np.where(times >= LEARNT_SHARE * limits.learn, base, np.nan)
         deviation = x - base
         scatter = np.nanmedian(np.abs(deviation[first:last])) if learnt.size else np.nan
-    sigma = max(limits.sigma_least, 0.0 if np.isnan(scatter) else 1.4826 * float(scatter))
-    lucky = furthest_of(int(np.count_nonzero(~np.isnan(base)))) * MEDIAN_ERROR * sigma / np.sqrt(np.maximum(times, 1))
+    usual = 0.0 if np.isnan(scatter) else 1.4826 * float(scatter)
+    sigma = max(limits.sigma_least, usual)
+    lucky = furthest_of(int(np.count_nonzero(~np.isnan(base)))) * MEDIAN_ERROR * usual / np.sqrt(np.maximum(times, 1))
     limit = limits.cusum_h_host if of_host else limits.cusum_h
     over = limits.effect_over_host if of_host else limits.effect_over
     score = np.zeros_like(x)

@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     jobs.add_argument("--testbed", metavar="RUNS", help="score a folder of runs of the testbed")
     jobs.add_argument("--make", action="store_true", help="with --testbed: make the runs first, one after the other")
     jobs.add_argument("--faults", metavar="A,B", help="faults, or all (default); `none` is a healthy run")
-    jobs.add_argument("--seeds", metavar="A-B", default="920-929", help="seeds of the jobs (default: %(default)s)")
+    jobs.add_argument("--seeds", metavar="A-B", default="925-934", help="seeds of the jobs (default: %(default)s)")
     jobs.add_argument("--times", metavar="N", type=options.count, default=10, help="with --make: runs of each fault")
     jobs.add_argument("--rules", metavar="A,B", default="ours", help="ours, paper (all its readings), paper-0.1s, …")
     jobs.add_argument("--variants", metavar="A,B", default="plain", help="how jobs or rows are spoilt, or all")

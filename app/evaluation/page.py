@@ -53,9 +53,9 @@ Made by `mycroft score … --write docs/evaluation.md`; do not edit. [What the f
 Our rules: version {version}. Seeds for tuning: {tuning}. Seeds for evaluation: {evaluation}. What was run, with R for
 `docs/evaluation-runs.jsonl`, which keeps every run and what was reported:
 
-    mycroft score --simulated T32 --seeds 920-929 --rules all --results R       # T512, M128 alike
+    mycroft score --simulated T32 --seeds 925-934 --rules all --results R       # T512, M128 alike
     mycroft score --simulated T32 --hours 8 --rules all --results R             # healthy jobs
-    mycroft score --simulated T32 --seeds 920 --variants all --results R        # made harder, other limits
+    mycroft score --simulated T32 --seeds 925 --variants all --results R        # made harder, other limits
     mycroft score --testbed RUNS --make --faults all --times 10 --results R
     mycroft score --testbed RUNS --make --faults none --times 30 --results R
     mycroft score --results R --write docs/evaluation.md
@@ -70,7 +70,7 @@ def page(runs: Sequence[Run]) -> str:
         _HEAD.format(
             version=" and ".join(sorted({r.version or "2 or older" for r in runs if r.rules == "ours"})) or "-",
             tuning=f"{TUNING_SEEDS[0]}-{TUNING_SEEDS[-1]}",
-            evaluation=f"{EVALUATION_SEEDS[0]}-{EVALUATION_SEEDS[-1]} (healthy jobs: from 3000 on)",
+            evaluation=f"{EVALUATION_SEEDS[0]}-{EVALUATION_SEEDS[-1]} (healthy jobs: from 4000 on)",
         ),
         _bars(runs),
     ]
