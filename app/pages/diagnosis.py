@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
@@ -18,19 +19,34 @@ from mycroft.app.pages.panel import Child, empty, figure, link, panel
 from mycroft.app.pages.timeline_panel import timeline_panel
 from mycroft.app.pages.trace_page import TracePage, open_trace
 from mycroft.app.pages.verdict_band import Context, Finding, RankFacts
-from mycroft.app.reads import blame, flows, operations, ranks, shown, verdicts
+from mycroft.app.reads import blame, coverage, flows, operations, ranks, shown, surroundings, verdicts
 from mycroft.app.reads.ranks import RankRow
 
 
-def context_of(page: TracePage, rows: list[RankRow]) -> Context:
-    """Return the names that the verdict of a trace is written with."""
+def context_of(
+    page: TracePage, rows: list[RankRow], finding: Finding | None = None, stalled: tuple[str, int] | None = None
+) -> Context:
+    """Return the names that the verdict of a trace is written with; of `finding`, also where its one rank stands."""
     verdict = page.verdict
+    facts = {row.rank: RankFacts(row.host, _device(row), None, row.place) for row in rows}
+    since_ns = _since_ns(finding) if finding else None
+    if finding and len(finding["root_cause"]["ranks"]) == 1:
+        rank = finding["root_cause"]["ranks"][0]
+        known = facts.get(rank, RankFacts())
+        channel = (finding["root_cause"]["flow"] or {}).get("channel")
+        facts[rank] = replace(
+            known,
+            nic=surroundings.nics_of(page.reader, rank, channel),
+            ring=surroundings.place_in_flow(page.reader, *stalled, rank, channel) if stalled else None,
+        )
     return Context(
         links=page.links,
         files=verdicts.file_ids(page.reader, verdict) if verdict else {},
-        ranks={row.rank: RankFacts(row.host, _device(row), None, row.place) for row in rows},
+        ranks=facts,
         group_sizes=verdicts.group_sizes(page.reader, verdict) if verdict else {},
         number_of=partial(flows.number_in_addresses, page.reader),
+        iteration=None if since_ns is None else surroundings.iteration_before(page.reader, since_ns),
+        coverage=coverage.coverage_of(page.reader),
     )
 
 
@@ -141,7 +157,7 @@ def layout(ctx: PageContext, trace: str, incident: str) -> Component:
     content = diagnosis_view.view(
         page.verdict,
         finding,
-        context_of(page, rows),
+        context_of(page, rows, finding, stalled),
         lateness=_lateness_panel(page, finding, rows),
         flow=flow,
         timeline=timeline,

@@ -20,6 +20,7 @@ from mycroft.app.pages.verdict_band import (
     finding_band,
     healthy_band,
 )
+from mycroft.app.reads.coverage import Coverage
 
 WHOLE = "verdict"
 """Name in addresses of the answer of a trace that has no finding."""
@@ -148,6 +149,30 @@ def alternatives_panel(finding: Finding, context: Context) -> Child:
     )
 
 
+def _coverage_rows(seen: Coverage) -> list[tuple[str, Child]]:
+    """Return what dumps lack, what was of no use, and how far clocks may be apart."""
+    rows: list[tuple[str, Child]] = []
+    if seen.dumped:
+        told = [words.plural(seen.dumped, "rank")]
+        if seen.overwritten:
+            told.append(f"{seen.overwritten:,} with older operations overwritten")
+        if seen.only_active:
+            told.append(f"{seen.only_active:,} with only what had not finished")
+        if seen.whole:
+            told.append(f"{seen.whole:,} from the first operation on")
+        rows.append(("Dumps", "; ".join(told)))
+    if seen.damaged_files:
+        dropped = words.plural(seen.dropped, "record or line", "records or lines")
+        rows.append(("No use", f"{dropped} of {words.plural(seen.damaged_files, 'file')}"))
+    if seen.hosts:
+        known = f"{seen.synchronised:,} of {words.plural(seen.hosts, 'host')}"
+        if seen.synchronised and seen.clock_error_ns is not None:
+            rows.append(("Clocks", f"within ± {words.duration(seen.clock_error_ns)} of UTC, {known}"))
+        else:
+            rows.append(("Clocks", [f"each host's own, offset known of {known}; ", unknown("error bound unknown")]))
+    return rows
+
+
 def quality_panel(verdict: Verdict, context: Context) -> html.Section:
     """Return what the evidence covers, what is missing from it, and which version judged it."""
     seen = verdict["evidence"]
@@ -161,6 +186,7 @@ def quality_panel(verdict: Verdict, context: Context) -> html.Section:
             else [f"{seen['ranks_seen']:,} seen, ", unknown("how many there should be is unknown")],
         ),
         ("Files", link(f"{seen['files']:,} ({formats or 'none read'})", context.links.files())),
+        *(_coverage_rows(context.coverage) if context.coverage else ()),
         ("Judged by", f"Mycroft {verdict['engine']}"),
         ("Digest", html.Code(words.shorten(seen["digest"], 26), title=seen["digest"])),
     ]

@@ -15,6 +15,7 @@ from dash import html
 from mycroft.app import words
 from mycroft.app.pages.links import TraceLinks
 from mycroft.app.pages.panel import Child, attributes, copyable, link, ranks_inline, tag, unknown
+from mycroft.app.reads.coverage import Coverage
 
 Verdict = Mapping[str, Any]
 Finding = Mapping[str, Any]
@@ -35,6 +36,7 @@ class RankFacts:
     gpu: str | None = None
     nic: str | None = None
     place: str | None = None
+    ring: str | None = None
 
 
 NumberOf = Callable[[str, int, str, Sequence[int]], int | None]
@@ -47,13 +49,18 @@ def _same_number(_comm: str, seq: int, _op: str, _ranks: Sequence[int]) -> int |
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a page needs to know of the trace to write a verdict: addresses, files and ranks by name."""
+    """What a page needs to know of the trace to write a verdict: addresses, files and ranks by name.
+
+    `iteration` is the last that a log tells before the finding began, `coverage` what the evidence lacks.
+    """
 
     links: TraceLinks
     files: Mapping[str, int] = field(default_factory=dict[str, int])
     ranks: Mapping[int, RankFacts] = field(default_factory=dict[int, RankFacts])
     group_sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     number_of: NumberOf = _same_number
+    iteration: int | None = None
+    coverage: Coverage | None = None
 
     def op(self, named: Mapping[str, Any], ranks: Sequence[int]) -> str | None:
         """Return the address of an operation that the verdict names; None where it does not say which.
@@ -131,7 +138,8 @@ def _who(finding: Finding, context: Context) -> list[Child]:
 def _place(finding: Finding, context: Context) -> Child:
     ranks = finding["root_cause"]["ranks"]
     known = context.ranks.get(ranks[0]) if len(ranks) == 1 else None
-    return html.Div(known.place, className="muted") if known and known.place else None
+    told = " · ".join(part for part in (known.place, known.ring) if part) if known else ""
+    return html.Div(told, className="muted") if told else None
 
 
 def _what(finding: Finding, context: Context) -> html.Div:
@@ -222,7 +230,12 @@ def finding_band(finding: Finding, context: Context, *, weakened: list[Child]) -
     facts = html.Dl(
         [
             _what(finding, context),
-            _fact("Since", time if finding.get("since") else unknown(), day),
+            _fact(
+                "Since",
+                time if finding.get("since") else unknown(),
+                day,
+                None if context.iteration is None else f"after iteration {context.iteration:,}",
+            ),
             _fact("Why", why, wide=True),
             _fact("Confidence", confidence_meter(finding["confidence"]), reasons, wide=True),
         ],

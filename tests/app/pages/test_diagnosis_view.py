@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from mycroft.app.pages import diagnosis_view
 from mycroft.app.pages.links import TraceLinks
 from mycroft.app.pages.verdict_band import Context, RankFacts
+from mycroft.app.reads.coverage import Coverage
 from tests.app.components import by_class, by_type, links_of, pictures_of, text_of, walk
 
 VERDICTS = Path(__file__).parents[2] / "data" / "verdicts"
@@ -59,6 +61,24 @@ def test_the_band_says_who_what_why_since_and_how_sure() -> None:
         assert part in text
     for part in ("completed 1842", "04:11:09.120", "2026-03-02 UTC", "High", "no rank is missing"):
         assert part in text
+
+
+def test_the_band_and_the_quality_tell_where_the_rank_stands_and_what_the_evidence_lacks() -> None:
+    verdict = verdict_of("hang_root_cause")
+    more = replace(
+        context(),
+        ranks={5: RankFacts(host="hx-a03", nic="NIC mlx5_2", place="DP 0", ring="ring position 6 of 16")},
+        iteration=1842,
+        coverage=Coverage(16, 3, 0, 13, 1, 40, 4, 4, 1_200_000),
+    )
+    found = diagnosis_view.view(verdict, diagnosis_view.finding_of(verdict, "f1"), more)
+    band = text_of(by_class(found, "verdict")[0])
+    for part in ("NIC mlx5_2", "DP 0 · ring position 6 of 16", "after iteration 1,842"):
+        assert part in band
+    whole = text_of(found)
+    for part in ("3 with older operations overwritten", "13 from the first", "40 records or lines of 1 file"):
+        assert part in whole
+    assert "within ± 1.2 ms of UTC, 4 of 4 hosts" in whole
 
 
 def test_commands_can_be_copied_with_the_host_they_are_for() -> None:
