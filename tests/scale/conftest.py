@@ -19,6 +19,12 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.fixture
+def broker_storage(s3: S3Server) -> dict[str, str]:
+    """What a broker that keeps its messages in the bucket finds it by."""
+    return {**s3.environment, "AWS_ENDPOINT": s3.url, "AWS_ALLOW_HTTP": "true", "AWS_DEFAULT_REGION": "us-east-1"}
+
+
+@pytest.fixture
 def s3_url(s3: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
     """An empty prefix of a bucket of the server."""
     for name, value in s3.environment.items():

