@@ -120,11 +120,22 @@ def of_watch(state: LiveState) -> list[Metric]:
     unsent = state.alerts(unsent=True)
     tick = numbers.get("tick", (0.0, {}))
     values = tick[1] if isinstance(tick[1], dict) else {}
+    relays = values.get("relays") or {}
     return [
         one("mycroft_watch_tick_timestamp_seconds", "gauge", "When the watch last looked, UTC.", tick[0]),
         one("mycroft_watch_tick_seconds", "gauge", "How long its last look took.", float(values.get("seconds", 0.0))),
         one("mycroft_watch_jobs", "gauge", "Jobs that are watched.", float(values.get("jobs", 0))),
         one("mycroft_watch_ranks", "gauge", "Processes that are watched.", float(values.get("processes", 0))),
+        Metric(
+            "mycroft_relays",
+            "gauge",
+            "Relays that tell summaries.",
+            (
+                ({"state": "speaking"}, relays.get("relays", 0) - relays.get("silent", 0)),
+                ({"state": "silent"}, relays.get("silent", 0)),
+            ),
+        ),
+        one("mycroft_relayed_ranks", "gauge", "Processes that relays tell of.", float(relays.get("ranks", 0))),
         one("mycroft_watch_window_rows", "gauge", "Rows that the watch holds.", float(values.get("rows", 0))),
         one("mycroft_incidents_open_all", "gauge", "Open incidents of all categories.", float(len(opened))),
         Metric(

@@ -83,6 +83,7 @@ class Relayed:
     _next: dict[str, float] = field(default_factory=lambda: dict[str, float]())
     _brought: dict[str, int] = field(default_factory=lambda: dict[str, int]())
     _unknown: dict[str, tuple[str, ...]] = field(default_factory=lambda: dict[str, tuple[str, ...]]())
+    _first: dict[str, float] = field(default_factory=lambda: dict[str, float]())
     _names: set[str] = field(default_factory=lambda: set[str]())
     numbers: dict[str, int] = field(default_factory=lambda: dict[str, int]())
 
@@ -148,8 +149,11 @@ class Relayed:
             return
         began = time.process_time()
         self._judged[name] = stamp
-        left_out = tuple(sorted({one.relay.name for one in told} & silent))
+        left_out = sorted({one.relay.name for one in told} & silent)
         self._note(name, title, told, left_out)
+        missing = _missing(told)
+        if missing and self.clock() - self._first.setdefault(name, self.clock()) < patience_s(told[0].relay):
+            return  # this watch has just begun, or the job: other relays of it will speak in a moment
         at_ns = min(one.part.at_ns for one in speaking if not one.over)
         suspects = self._stands(speaking, at_ns)
         if suspects is None:
@@ -161,6 +165,8 @@ class Relayed:
             incidents.take([dict(one.finding) for one in opened], judged=True, why="the job still stands")
         else:
             unknown = (*left_out, *sorted({host for one in told for host in one.part.silent}))
+            if missing:
+                unknown = (*unknown, f"{missing} processes of which no relay tells")
             self._suspects[name] = (suspects, speaking, at_ns, unknown)
             finding = standing_finding(title, suspects, unknown)
             incidents.take([finding], judged=True, why="summaries show that the job stands")
@@ -246,7 +252,7 @@ class Relayed:
         unknown = self._unknown.get(incident)
         if not unknown:
             return finding
-        said = f"nothing is known of the ranks of {_some(unknown)}, who have stopped to speak"
+        said = f"nothing is known of the ranks of {_some(unknown)}"
         return {**finding, "confidence": "low", "confidence_why": [*finding["confidence_why"], said]}
 
 
@@ -289,6 +295,12 @@ def _jobs(told: Iterable[_Told]) -> list[list[_Told]]:
     for index, one in enumerate(known):
         found.setdefault(top(index), []).append(one)
     return list(found.values())
+
+
+def _missing(told: Sequence[_Told]) -> int:
+    """Return how many processes of a job no relay tells of; 0 where its size is not known."""
+    world = max((one.part.world_size or 0 for one in told), default=0)
+    return max(0, world - sum(one.part.processes for one in told))
 
 
 def _title(told: Sequence[_Told]) -> str:

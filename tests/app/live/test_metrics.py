@@ -49,7 +49,9 @@ def test_text_in_a_label_cannot_become_another_line() -> None:
 
 
 def test_labels_are_bounded_whatever_jobs_and_rules_say(state: LiveState) -> None:
-    state.set_numbers({"tick": {"seconds": 0.25, "jobs": 300, "processes": 10_240, "rows": 5_000_001}})
+    relays = {"relays": 50, "silent": 2, "ranks": 102_400}
+    tick = {"seconds": 0.25, "jobs": 300, "processes": 10_240, "rows": 5_000_001, "relays": relays}
+    state.set_numbers({"tick": tick})
     for number in range(60):
         found = finding(f"category-{number}", (number,), hosts=(f"secret-host-{number}",))
         state.open_incident(f"secret-job-{number}", found, why="")
@@ -58,6 +60,8 @@ def test_labels_are_bounded_whatever_jobs_and_rules_say(state: LiveState) -> Non
     assert "secret" not in page
     assert len(got["mycroft_incidents_open"]) <= 40
     assert got["mycroft_incidents_open_all"] == [({}, 60.0)]
+    assert got["mycroft_relays"] == [({"state": "speaking"}, 48.0), ({"state": "silent"}, 2.0)]
+    assert got["mycroft_relayed_ranks"] == [({}, 102_400.0)]
     assert got["mycroft_watch_window_rows"] == [({}, 5_000_001.0)]
     assert got["mycroft_watch_tick_timestamp_seconds"][0][1] == pytest.approx(state.numbers()["tick"][0], abs=1e-6)
 
