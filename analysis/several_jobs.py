@@ -82,15 +82,31 @@ def apart(whole: Verdict, parts: Sequence[tuple[Verdict, Frames]]) -> Verdict:
                 )
             )
         findings.append(finding)
+    open_ends += _unsaid(whole, [(verdict, title) for (verdict, _store), title in zip(parts, titles, strict=True)])
     if not open_ends:
         return whole
     more = f" ({len(findings) - 1} more findings.)" if len(findings) > 1 else ""
     return replace(
         whole,
-        summary=findings[0].summary + more,
+        summary=findings[0].summary + more if findings else whole.summary,
         findings=tuple(findings),
         unknown=tuple(dict.fromkeys((*open_ends, *whole.unknown))),
     )
+
+
+def _unsaid(whole: Verdict, parts: Sequence[tuple[Verdict, str]]) -> list[Unknown]:
+    """Return what a side says of another culprit when judged alone: not enough to call it a job of its own."""
+    told = {(f.category, f.root_cause.ranks or f.root_cause.hosts) for f in whole.findings}
+    return [
+        Unknown(
+            f"whether {title} is of the same job: nothing joins it with the rest, and alone it would say: {f.summary}",
+            "a line that names rank, host and process together, in both",
+        )
+        for verdict, title in parts
+        for f in verdict.findings[:1]
+        if (f.root_cause.ranks or f.root_cause.hosts)
+        and (f.category, f.root_cause.ranks or f.root_cause.hosts) not in told
+    ]
 
 
 def _same(one: Finding, two: Finding) -> bool:

@@ -122,6 +122,12 @@ def test_two_incidents_in_one_flat_folder_are_two(tmp_path: Path, pair: str) -> 
     assert {(f.category, f.root_cause.ranks, f.root_cause.hosts) for f in verdict.findings} == both
 
 
+def test_what_a_side_says_alone_and_is_no_more_than_a_guess_is_left_open(tmp_path: Path) -> None:
+    verdict = verdict_of(tmp_path, log_cases.together("desync-report-glog", "two-hosts-accuse-each-other", flat=True))
+    assert [(f.category, f.root_cause.ranks) for f in verdict.findings] == [("absent", (6,))]
+    assert any("r1-2 or r1-4" in unknown.what and "nothing joins it" in unknown.what for unknown in verdict.unknown)
+
+
 def test_a_rank_is_not_put_on_a_host_by_its_number_alone(tmp_path: Path) -> None:
     verdict = verdict_of(tmp_path, {"console.log": console(3), **nccl_logs(failing=False)})
     (finding,) = verdict.findings
