@@ -151,6 +151,10 @@ def test_faults_of_a_mixture_of_experts_show_in_its_exchange(fault: str) -> None
         waits = found.op.filter(pl.col("op_state") == "open")
         assert waits["rank"].n_unique() >= 127
         assert broken.counts["iterations"] < healthy.counts["iterations"]
+    if fault == "absent":
+        # What never goes to the one that does not come holds up nothing that others send each other.
+        under_way = (pl.col("dir") == "send") & (pl.col("done") < pl.col("moved"))
+        assert found.state.filter((pl.col("idle_ms") > 5000) & under_way).is_empty()
 
 
 def test_the_network_of_a_dead_link_keeps_what_was_handed_over() -> None:

@@ -354,7 +354,8 @@ void Job::experts(uint32_t stage, Time* kstart) {
           const double slow = later(congestion_[src], congestion_[dst]);
           done[at] =
               x < kNever ? broken_.wire(x, w * slow, src, dst, d % c.channels, random_) : kNever;
-          out[a] = in[z] = done[at];
+          // What never goes holds no interface: the others go past it.
+          if (done[at] < kNever) out[a] = in[z] = done[at];
           got[at] = broken_.gpu(
               dst,
               later(done[at] + c.latency_ns + c.flush_ns * broken_.flush(dst, done[at]), begin[z]) +
