@@ -5,11 +5,9 @@ What it says is the report of `analysis.fleet.report` and the roll-ups of hosts;
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
-from urllib.parse import quote
 
 import numpy as np
 from dash import Dash, Input, Output, State, dcc, html, no_update
@@ -40,7 +38,8 @@ from mycroft.app.pages.panel import (
     problem,
     select,
 )
-from mycroft.app.pages.sql import CHARS_MAX, LINK_CHARS_MAX, rows_grid
+from mycroft.app.pages.sql import rows_grid
+from mycroft.app.pages.sql_box import CHARS_MAX, kept, kept_query, refused, sql_answer, sql_box
 from mycroft.app.plain_rows import plain_rows
 from mycroft.errors import MycroftError
 
@@ -469,55 +468,32 @@ def _sql_panel(config: AppConfig, view: View) -> html.Section:
         "SQL over the window",
         details(
             "Ask the rows, the roll-ups and the incidents",
-            html.Label("SQL", htmlFor="fleet-sql-text", className="sr-only"),
-            html.Div(
-                dcc.Textarea(
-                    id="fleet-sql-text",
-                    value=view.query or _FIRST_QUERY,
-                    className="input sql__text",
-                    maxLength=CHARS_MAX,
-                    spellCheck=False,
-                    rows=6,
-                ),
-                **attributes(data_submit="fleet-sql-run"),
-            ),
-            html.Div(
-                [
-                    html.Button("Run", id="fleet-sql-run", type="button", className="button button--main"),
-                    html.Span("Ctrl + Enter", className="muted"),
-                ],
-                className="sql__buttons",
-            ),
+            *sql_box("fleet-sql", view.query or _FIRST_QUERY, rows=6),
             html.P(f"Tables: {tables}. Files are chosen by the window, not rows.", className="muted"),
-            dcc.Loading(html.Div(id="fleet-sql-answer", **attributes(aria_live="polite")), type="dot", delay_show=300),
+            sql_answer("fleet-sql"),
             opened=bool(view.query),
         ),
         note=f"one SELECT; at most {config.sql_rows_max:,} rows and {config.sql_timeout_s:g} s",
     )
 
 
-def _kept(**keys: str | None) -> html.Div:
-    """Return what keeps the keys in the address; see `assets/modules/view_keys.mjs`."""
-    return html.Div(hidden=True, **attributes(data_view=json.dumps(keys)))
-
-
 def answer(history: FleetHistory, view: View, query: str, config: AppConfig) -> Child:
     """Return the answer to a reader's SELECT over the window of a view, or why there is none."""
-    if not query or len(query) > CHARS_MAX:
-        return problem(f"A SELECT of 1 to {CHARS_MAX:,} characters is needed.")
+    if why := refused(query):
+        return why
     try:
         found = history.sql(query, view.window, rows_max=config.sql_rows_max, timeout_s=config.sql_timeout_s)
     except MycroftError as error:
         return problem("The query was not answered", html.Pre(str(error), className="frames"))
-    kept = _kept(q=query if len(quote(query, safe="")) <= LINK_CHARS_MAX else None)
+    asked = kept_query(query)
     if found is None:
-        return [kept, empty("There is no store to ask yet.")]
+        return [asked, empty("There is no store to ask yet.")]
     rows = plain_rows(found.frame, for_browser=True)
     columns = found.frame.columns
     if not rows:
-        return [kept, empty("No rows.", html.P(f"Columns: {', '.join(columns)}"))]
+        return [asked, empty("No rows.", html.P(f"Columns: {', '.join(columns)}"))]
     count = words.plural(len(rows), "row") + (", the first of more: the limit was reached" if found.cut else "")
-    return [kept, html.P(count, className="muted"), rows_grid("fleet-sql-grid", columns, rows)]
+    return [asked, html.P(count, className="muted"), rows_grid("fleet-sql-grid", columns, rows)]
 
 
 def register_callbacks(app: Dash) -> None:
@@ -545,7 +521,7 @@ def register_callbacks(app: Dash) -> None:
             )
         )
         # What the page begins with is not written, so that equal views have equal addresses.
-        kept = _kept(
+        chosen_keys = kept(
             last=view.span if view.span != FIRST_SPAN else None,
             m=view.metric if view.metric != HEAT_COLUMNS[0] else None,
         )
@@ -553,7 +529,7 @@ def register_callbacks(app: Dash) -> None:
             children = body(_history(), view)
         except MycroftError as error:
             children = [problem("The history cannot be read", html.P(f"{error}."))]
-        return [kept, *children], _window_text(view)
+        return [chosen_keys, *children], _window_text(view)
 
     @app.callback(
         Output("fleet-sql-answer", "children"),

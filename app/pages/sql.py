@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -17,6 +16,7 @@ from mycroft.app.figures.graph import graph
 from mycroft.app.pages.grid import Col, grid
 from mycroft.app.pages.page import Page, PageContext
 from mycroft.app.pages.panel import Child, attributes, details, empty, panel, problem, select
+from mycroft.app.pages.sql_box import CHARS_MAX, LINK_CHARS_MAX, kept, kept_query, refused, sql_answer, sql_box
 from mycroft.app.pages.trace_page import open_trace
 from mycroft.app.plain_rows import plain_rows
 from mycroft.app.queries import TraceReader, queries_of
@@ -25,12 +25,8 @@ from mycroft.errors import MycroftError
 from mycroft.loaders import schema
 from mycroft.loaders.store import GUARDED_MEMORY, MAX_RESULT_BYTES
 
-CHARS_MAX: Final = 8000
-
 NO_CHART: Final = "none"
 CHART_KINDS: Final = ((NO_CHART, "no chart"), ("bar", "bars"), ("line", "line"), ("points", "points"))
-LINK_CHARS_MAX: Final = 3000
-"""Length of a query, written as part of an address, up to which it goes into addresses."""
 
 
 def _schema() -> Child:
@@ -145,11 +141,6 @@ def _keys(address: urls.Address) -> dict[str, str]:
     return {key: value for key, value in address.extra if key in {"q", "chart", "x", "y"}}
 
 
-def _kept(**keys: str | None) -> html.Div:
-    """Return what keeps the keys in the address; see `assets/modules/view_keys.mjs`."""
-    return html.Div(hidden=True, **attributes(data_view=json.dumps(keys)))
-
-
 def layout(ctx: PageContext, trace: str) -> Component:
     """Return the console; a query of the address stands in it, and is asked."""
     page = open_trace(ctx, trace)
@@ -179,37 +170,13 @@ def layout(ctx: PageContext, trace: str) -> Component:
                     [
                         panel(
                             "Query",
-                            html.Label("SQL", htmlFor="sql-text", className="sr-only"),
-                            html.Div(
-                                dcc.Textarea(
-                                    id="sql-text",
-                                    value=asked or RECIPES[0].sql,
-                                    className="input sql__text",
-                                    maxLength=CHARS_MAX,
-                                    spellCheck=False,
-                                    rows=9,
-                                ),
-                                **attributes(data_submit="sql-run"),
-                            ),
-                            html.Div(
-                                [
-                                    html.Button("Run", id="sql-run", type="button", className="button button--main"),
-                                    html.Span("Ctrl + Enter", className="muted"),
-                                ],
-                                className="sql__buttons",
-                            ),
+                            *sql_box("sql", asked or RECIPES[0].sql, rows=9),
                             note=limits,
                         ),
                         panel(
                             "Answer",
-                            dcc.Loading(
-                                html.Div(
-                                    empty("Nothing asked yet.", html.P("Run the query above, or pick another.")),
-                                    id="sql-answer",
-                                    **attributes(aria_live="polite"),
-                                ),
-                                type="dot",
-                                delay_show=300,
+                            sql_answer(
+                                "sql", empty("Nothing asked yet.", html.P("Run the query above, or pick another."))
                             ),
                         ),
                         # What was asked, for the chart: the text above may have changed since.
@@ -275,8 +242,8 @@ def register_callbacks(app: Dash) -> None:
         if address.trace is None or not (clicks or keys.get("q")):
             return no_update, no_update
         query = (text or "").strip()
-        if not query or len(query) > CHARS_MAX:
-            return problem(f"A SELECT of 1 to {CHARS_MAX:,} characters is needed."), None
+        if why := refused(query):
+            return why, None
         config: AppConfig = current_app.extensions["mycroft"][0]
         try:
             reader = queries_of(app).trace(address.trace, address.generation)
@@ -284,10 +251,9 @@ def register_callbacks(app: Dash) -> None:
         except MycroftError as error:
             return problem("The query was not answered", html.Pre(str(error), className="frames")), None
         rows = plain_rows(found.frame, for_browser=True)
-        fits = len(quote(query, safe="")) <= LINK_CHARS_MAX
         chosen = keys if not clicks else {}
         shown = answer(reader, query, found.frame.columns, rows, cut=found.cut, chosen=chosen)
-        return [_kept(q=query if fits else None), html.Div(shown)], query
+        return [kept_query(query), html.Div(shown)], query
 
     @app.callback(
         Output("sql-chart", "children"),
@@ -303,8 +269,8 @@ def register_callbacks(app: Dash) -> None:
         chosen = choice if isinstance(choice, dict) else {}
         kind, across, up = (str(chosen.get(key) or "") for key in ("kind", "x", "y"))
         if kind not in query_chart.KINDS:
-            return _kept(chart=None, x=None, y=None)
-        if address.trace is None or not query or len(query) > CHARS_MAX:
+            return kept(chart=None, x=None, y=None)
+        if address.trace is None or not query or refused(query):
             return no_update
         config: AppConfig = current_app.extensions["mycroft"][0]
         try:
@@ -312,7 +278,7 @@ def register_callbacks(app: Dash) -> None:
             shown = _chart(reader, query, kind, across, up, config.sql_timeout_s)
         except MycroftError as error:
             return problem("The chart was not drawn", html.Pre(str(error), className="frames"))
-        return [_kept(chart=kind, x=across, y=up), html.Div(shown)]
+        return [kept(chart=kind, x=across, y=up), html.Div(shown)]
 
 
 PAGE = Page(

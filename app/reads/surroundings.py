@@ -85,12 +85,14 @@ def _place_in_tree(trees: Mapping[str, Any], rank: int, channel: int | None) -> 
         return None
     name, tree = chosen
     parent = tree["parents"].get(str(rank))
-    children = sorted(int(child) for child, above in tree["parents"].items() if above == rank)
+    children: list[int] = [int(child) for child, above in tree["parents"].items() if above == rank]
+    children.sort()
     if parent is None and not children:
         return None
     # Without a known direction the picture is hung from some rank: who is above whom is not known.
     if not tree["known"]:
-        near = sorted({*children, *([] if parent is None else [parent])})
+        near: list[int] = [*children, *([] if parent is None else [int(parent)])]
+        near.sort()
         return f"tree of channel {name}: beside {words.named_ranks(near)}"
     above = "root" if parent is None else f"below rank {parent}"
     below = f"above {words.named_ranks(children)}" if children else "a leaf"
