@@ -160,6 +160,7 @@ def test_pieces_of_any_size_make_the_same_timeline(
     path = tmp_path / "pieces.duckdb"
     write_rows(path, flow_trace.rows("ring"))
     monkeypatch.setattr(pyramid, "_PIECE_ROWS", most)
+    monkeypatch.setattr(pyramid, "_SHARE_ROWS", 3 * most)
     assert pyramid.build(path) == built[1]
 
     def content(of: Path) -> tuple[list[tuple[object, ...]], list[tuple[int, ...]]]:
