@@ -41,6 +41,7 @@ MOST_NS: Final = 1_000_000_000_000
 _PER_DECADE: Final = (TOP - 2) / math.log10(MOST_NS / LEAST_NS)
 _SLICED: Final = 2_048
 _PIECE_ROWS: Final = 2_000_000
+_SHARE_ROWS: Final = 16_000_000
 _STRETCHES: Final = 1_024
 _MOST_SEQ: Final = 2**63 - 1
 _EXPANDED: Final = 4_000_000
@@ -89,11 +90,17 @@ FROM coll_ops
 WHERE coalesce(start_ts, enq_ts) IS NOT NULL
 """
 _PER_OP: Final = """
-CREATE TEMP TABLE timeline_per_op AS
+CREATE TEMP TABLE timeline_per_op (
+    comm_id UINTEGER, op_seq UBIGINT, median_us BIGINT, fastest_us BIGINT, entered BIGINT
+)
+"""
+# A share of the operations at a time: what a median is made from cannot go to disk.
+_SHARE_PER_OP: Final = """
+INSERT INTO timeline_per_op
 SELECT comm_id, op_seq, quantile_disc(start_us, 0.5) AS median_us, min(timed_us - start_us) AS fastest_us,
     count(*) AS entered
 FROM timeline_ops
-WHERE NOT p2p
+WHERE NOT p2p AND coalesce(op_seq, 0) % $shares = $share
 GROUP BY comm_id, op_seq
 """
 # A member that left a dump and is not in the operation that others entered after its last one.
@@ -450,6 +457,9 @@ def _build(writer: StoreWriter, tell: Tell) -> Plan | None:
     ops = int(writer.frame(_OPS_COUNT).item(0, 0))
     made = plan(int(first), int(first) + last_us * 1000, ranks, ops)
     writer.run(_PER_OP)
+    shares = -(-ops // _SHARE_ROWS)
+    for share in range(shares):
+        writer.run(_SHARE_PER_OP, {"shares": shares, "share": share})
     writer.run(_ALL, {"last": last_us, "long": made.long_ns // 1000, "stretches": _STRETCHES})
     # In one transaction: a block that is written again leaves a hole in the file, and each commit may do that.
     writer.run("BEGIN TRANSACTION")
