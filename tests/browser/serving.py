@@ -45,10 +45,10 @@ class Site:
 
 
 @contextmanager
-def served(data_dir: Path) -> Iterator[Site]:
+def served(data_dir: Path, *options: str) -> Iterator[Site]:
     """Run `mycroft serve` over a data folder, on a free port, until the block ends."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MYCROFT_")}
-    command = [sys.executable, "-m", "mycroft.app.cli", "serve", "--data", str(data_dir), "--port", "0"]
+    command = [sys.executable, "-m", "mycroft.app.cli", "serve", "--data", str(data_dir), "--port", "0", *options]
     log = data_dir / "server.log"
     with log.open("wb") as stream:
         server = subprocess.Popen(

@@ -14,6 +14,12 @@ from mycroft.analysis.fleet.reductions import REDUCTIONS
 from mycroft.loaders.fleet import FleetSegment, FleetStore, Place, PlaceError, open_place, pieces_of
 from mycroft.loaders.store import aggregate
 from tests.analysis.fleet.pieces import START, made_up
+from tests.loaders.fleet.test_compaction import (  # noqa: F401
+    test_column_that_an_older_release_did_not_write_is_unknown,
+    test_of_two_who_put_the_same_together_one_is_published_and_new_segments_are_kept,
+    test_segment_that_is_damaged_is_named_and_the_others_of_the_store_are_put_together,
+    test_what_is_put_together_says_the_same_and_older_versions_stay_readable_for_a_while,
+)
 from tests.loaders.fleet.test_manifest import *  # noqa: F403
 from tests.loaders.fleet.test_places import *  # noqa: F403
 from tests.scale.servers import DEADLINE_S, S3Server
