@@ -73,6 +73,15 @@ class _File:
     rank: int | None = None
 
 
+# Readings of devices, whatever printed them; `events` keeps the line that each comes from.
+READINGS: Final = """
+SELECT ts, host_id, device, coalesce(name, CAST(kind AS VARCHAR)) AS kind, detail AS value, value AS number
+FROM events
+WHERE kind IN ('gpu_state', 'nic_state', 'nic_counter', 'pcie_state') AND host_id IS NOT NULL
+ORDER BY ts NULLS LAST, host_id, device, kind, file_id, line
+"""
+
+
 def _silent(progress: Progress) -> None:
     """Nobody listens."""
 
@@ -151,11 +160,13 @@ def _load_into(
     }
     owner = {file_id: number for number, members in reversed(list(enumerate(jobs))) for file_id in members}
     world = context.write(writer, files=_files_frame(files, refused, owner), meta=meta)
+    writer.derive("host_evidence", READINGS)
     for number, members in enumerate([*jobs[1:], *found.parts], 1):
         context = _reread(files, members, scratch / f"rows-{number}", None, tell)
         writer.begin_job(number)
         mine = [file for file in files if file.evidence.file_id in set(members)]
         context.write(writer, files=_files_frame(mine, (), dict.fromkeys(members, number)), meta=meta)
+        writer.derive("host_evidence", READINGS)
     writer.finish()
     tell(Progress("sort/write", 1, 1, "done"))
     dropped: Counter[str] = Counter()

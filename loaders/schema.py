@@ -312,7 +312,7 @@ HOST_EVIDENCE = Table(
     "host_evidence",
     "Readings of a host's devices: port state, error counters, clocks, PCIe width.",
     (
-        key("ts", "TIMESTAMP_NS", "when it was read"),
+        optional("ts", "TIMESTAMP_NS", "when it was read; NULL: its source does not say"),
         key("host_id", "UINTEGER", "host"),
         optional("device", "VARCHAR", "device name or bus id"),
         key("kind", "VARCHAR", "what was read"),

@@ -235,7 +235,7 @@ class Store:
 
 def _frame(table: pa.Table) -> pl.DataFrame:
     frame = pl.DataFrame(table)
-    # Most answers have none, and small ones are many: to ask costs less than a plan that does nothing.
+    # Most have none: to ask costs less than a plan that does nothing.
     coded = [name for name, kind in frame.schema.items() if isinstance(kind, pl.Categorical | pl.Enum)]
     return frame.with_columns(pl.col(coded).cast(pl.String)) if coded else frame
 
@@ -462,6 +462,11 @@ class StoreWriter:
             raise StoreError(f"{self.path}: rows of {table} cannot be sorted: {_one_line(error)}") from error
         finally:
             self._connection.execute("DROP TABLE unsorted")
+
+    def derive(self, table: str, sql: str) -> None:
+        """Append what a query over the rows written so far answers, columns by name."""
+        (made,) = self._connection.execute(f"INSERT INTO {table} BY NAME {sql}").fetchone() or (0,)
+        self.rows.update({table: self.rows.get(table, 0) + made} if made else {})
 
     def _insert(self, table: str, into: str, frame: pl.DataFrame) -> None:
         if frame.is_empty():

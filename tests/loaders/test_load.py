@@ -287,6 +287,19 @@ def test_rows_that_do_not_fit_into_memory_make_the_same_trace(tmp_path: Path) ->
         assert frame.equals(small[name]), name
 
 
+def test_readings_of_devices_are_rows_of_their_host(tmp_path: Path) -> None:
+    port = ("CA 'mlx5_3'", "\tCA type: MT4129", "\tNumber of ports: 1", "\tPort 1:", "\t\tState: Down", "\t\tRate: 40")
+    (tmp_path / "ibstat.txt").write_text("\n".join(f"hx-a03: {line}" for line in port))
+    summary = load([tmp_path / "ibstat.txt"], tmp_path / "t.duckdb")
+    with open_store(tmp_path / "t.duckdb") as store:
+        rows = store.frame(
+            "SELECT h.name, e.device, e.kind, e.value, e.number FROM host_evidence e JOIN hosts h USING (host_id)"
+        ).rows()
+    assert ("hx-a03", "mlx5_3", "state", "Down", None) in rows
+    assert ("hx-a03", "mlx5_3", "rate", "40", 40.0) in rows
+    assert summary.rows["host_evidence"] == len(rows)
+
+
 def test_hosts_are_numbered_by_name_and_rows_follow(tmp_path: Path) -> None:
     context = TraceContext(tmp_path / "spill")
     for name in ("n2", "n10", "n1"):
