@@ -55,8 +55,8 @@ _LOOK_S: Final = 0.5
 _HASTE_S: Final = 2.0
 _IN_HASTE_FOR_S: Final = 120.0
 _SPOOL_BYTES: Final = 64 << 20
-# Of one request.
-MOST_PULLED: Final = 4096
+# Of one request: what an answer has room for.
+MOST_PULLED: Final = 2000
 MOST_PULLED_BYTES: Final = 256 << 20
 _AT_ONCE: Final = 128
 _TRIES: Final = 5

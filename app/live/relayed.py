@@ -19,7 +19,7 @@ import polars as pl
 from mycroft.analysis.fleet import merge
 from mycroft.analysis.fleet.summaries import STANDS_NS, SUMMARY, Suspects, find_suspects, rows_of
 from mycroft.app.live.incidents import Incidents
-from mycroft.app.live.relay import name_of
+from mycroft.app.live.relay import MOST_PULLED, name_of
 from mycroft.app.live.state import Incident, LiveState
 from mycroft.app.live.watch import BLIND_S, blind_finding
 from mycroft.loaders.collector import RelaySeen
@@ -30,6 +30,8 @@ LOG: Final = logging.getLogger("mycroft.watch")
 # A relay is silent once this many of its summaries are missing, and never sooner than that.
 _MISSING: Final = 2.5
 _LEAST_SILENT_S: Final = 20.0
+# What has left for good is not said for longer.
+_SAID_S: Final = 86_400.0
 # The job under which incidents of relays themselves are kept.
 RELAYS: Final = "relays"
 _MOST_KEYS: Final = 64
@@ -83,6 +85,10 @@ class Relayed:
     _next: dict[str, float] = field(default_factory=lambda: dict[str, float]())
     _brought: dict[str, int] = field(default_factory=lambda: dict[str, int]())
     _unknown: dict[str, tuple[str, ...]] = field(default_factory=lambda: dict[str, tuple[str, ...]]())
+    _silent: dict[str, RelaySeen] = field(default_factory=lambda: dict[str, RelaySeen]())
+    _grouped: dict[tuple[str, int], tuple[frozenset[int], str]] = field(
+        default_factory=lambda: dict[tuple[str, int], tuple[frozenset[int], str]]()
+    )
     _first: dict[str, float] = field(default_factory=lambda: dict[str, float]())
     _names: set[str] = field(default_factory=lambda: set[str]())
     numbers: dict[str, int] = field(default_factory=lambda: dict[str, int]())
@@ -106,9 +112,19 @@ class Relayed:
 
     def _by_name(self) -> dict[str, list[_Told]]:
         """Return the jobs by name. What has no rows any more shares no communicator, but is known by its name."""
+        told = {(one.relay.name, one.number): one for _, parts in self._told.values() for one in parts}
+        none: tuple[frozenset[int], str] = (frozenset(), "")
+        if any(self._grouped.get(place, none)[0] != one.comms for place, one in told.items()):
+            # Some communicator is new or gone. Mostly none is, and to go through them all takes a while.
+            self._grouped = {
+                (one.relay.name, one.number): (one.comms, name)
+                for group in _jobs(told.values())
+                for name in (self._name_of(group),)
+                for one in group
+            }
         found: dict[str, list[_Told]] = {}
-        for told in _jobs(told for _, parts in self._told.values() for told in parts):
-            found.setdefault(self._name_of(told), []).extend(told)
+        for place, one in told.items():
+            found.setdefault(self._grouped[place][1], []).append(one)
         return found
 
     def _refresh(self, relays: Sequence[RelaySeen]) -> None:
@@ -121,6 +137,11 @@ class Relayed:
                 self._told[relay.name] = (stamp, _parts(relay))
 
     def _mind_silence(self, silent: Sequence[RelaySeen], known: Sequence[RelaySeen], now: float) -> None:
+        for relay in known:
+            self._silent.pop(relay.name, None)
+        # One that is silent for so long that the window has forgotten it is no less silent.
+        self._silent.update((relay.name, relay) for relay in silent)
+        silent = [relay for relay in self._silent.values() if now - relay.arrived_s < _SAID_S]
         if not silent and RELAYS not in self._names:
             return
         if RELAYS not in self._names:
@@ -230,8 +251,8 @@ class Relayed:
             self._unknown[incident.incident] = unknown
         asked = 0
         for relay, names in who_has(suspects.ranks, speaking).items():
-            self.state.ask(incident.incident, relay, names, until_ns=at_ns)
-            asked += len(names)
+            self.state.ask(incident.incident, relay, names[:MOST_PULLED], until_ns=at_ns)
+            asked += len(names[:MOST_PULLED])
         LOG.info("rows of %d ranks are asked for: %s", asked, rows_of(suspects.ranks))
 
     def _gather(self, job: str) -> None:

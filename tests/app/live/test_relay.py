@@ -178,9 +178,15 @@ def test_silent_relay_is_said_and_nobody_is_named_with_confidence(tiers: Tiers, 
     tiers.bring()
     now = tiers.watch.state.incident(standing.incident)
     assert now.confidence == "low"
-    # It speaks again: the incident of the relay closes once it has done so for a while.
-    known[lost.name] = replace(known[lost.name], arrived_s=time.time())
+    # It is no less silent when nothing is kept of it any more ...
+    word = known.pop(lost.name)
+    tiers.watch.tick()
     tiers.watch._jobs["relays"].incidents.clock = lambda: time.monotonic() + 60.0
+    tiers.watch.tick()
+    assert tiers.watch.state.incident(opened["relay.r1",].incident).closed is None
+    # ... and the incident closes once it has spoken again for a while.
+    known[lost.name] = replace(word, arrived_s=time.time())
+    tiers.watch._jobs["relays"].incidents.clock = lambda: time.monotonic() + 120.0
     tiers.watch.tick()
     assert tiers.watch.state.incident(opened["relay.r1",].incident).closed is not None
     lost.close()
