@@ -10,6 +10,7 @@ much; any incident is a false alarm, and the exit status is 1.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -101,8 +102,30 @@ def stop(process: subprocess.Popen[bytes]) -> float:
 
 def used_s(pid: int) -> float:
     """Return the CPU seconds of a process by now."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    fields = _fields(Path(f"/proc/{pid}/stat"))
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def precede() -> None:
+    """Give the niceness of this process to the sessions of all that it has started.
+
+    Where the kernel groups processes by session, niceness says nothing between sessions, but the group's does.
+    """
+    parent = {int(path.parent.name): _fields(path) for path in Path("/proc").glob("[0-9]*/stat")}
+    mine = {os.getpid()}
+    while more := {pid for pid, fields in parent.items() if fields and int(fields[1]) in mine} - mine:
+        mine |= more
+    for pid in mine:
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{pid}/autogroup").write_text(str(os.nice(0)))
+
+
+def _fields(path: Path) -> list[str]:
+    """Return what the kernel says of a process from its state on; nothing of one that has ended."""
+    try:
+        return path.read_text().rpartition(") ")[2].split()
+    except OSError:
+        return []
 
 
 class Run:
@@ -146,6 +169,7 @@ class Run:
         try:
             self.job.start()
             agents = self._agents(collector.url)
+            precede()
             self._follow(watch, agents)
             facts = self._facts()
         finally:
@@ -186,6 +210,7 @@ class Run:
             # Agents and watch are at work for hours when a fault comes; their start is no part of a delay.
             if not watched and any(j.facts.get("processes") == world for j in self.state.jobs()):
                 watched = True
+                precede()
                 self.watch_used.append((time.monotonic(), used_s(watch.pid)))
             if any(process.poll() is not None for process in started):
                 self.problem = f"the watch or an agent has ended; see the logs in {self.scratch}"
