@@ -88,7 +88,7 @@ CASES: Final[dict[str, Callable[[], str]]] = {
 }
 
 
-class _Sink:
+class Sink:
     """A context that drops what it is given."""
 
     def comm(self, name: str, **_: Any) -> int:
@@ -143,7 +143,7 @@ def ours(path: Path) -> int:
     with path.open("rb") as content:
         head = content.read(64 << 10)
     file = EvidenceFile(0, path.name, path, path.stat().st_size, "", head)
-    (report,) = TextLoader().load([file], _Sink())
+    (report,) = TextLoader().load([file], Sink())
     return report.rows
 
 
