@@ -278,10 +278,8 @@ class _Traces:
         own = own.join(peers, on=["inside", "peer"], how="left", maintain_order="left")
         own = own.with_columns(peer=pl.col("peer_rank"))
         others = frame.filter(pl.col("foreign"))
-        foreign = [
-            self._foreign(parts[number], others.filter(pl.col("part") == number), kind)
-            for number in others["part"].unique(maintain_order=True).to_list()
-        ]
+        traces: list[int] = others["part"].unique(maintain_order=True).to_list()
+        foreign = [self._foreign(parts[number], others.filter(pl.col("part") == number), kind) for number in traces]
         return pl.concat([own, *(f for f in foreign if f.height)], how="diagonal") if foreign else own
 
     def _foreign(self, part: _Part, frame: pl.DataFrame, kind: str) -> pl.DataFrame:
@@ -347,9 +345,9 @@ class _Traces:
             last_progress_ts=pl.col("progress_ts"),
             last_op_seq=pl.col("op_seq"),
         )
-        beating = frame["part"].unique()
+        beating: list[int] = frame["part"].unique().sort().to_list()
         rows: list[tuple[int, int, bool]] = []
-        for number in beating.sort().to_list():
+        for number in beating:
             trace = parts[number].trace
             alive = (trace.state or process_state(trace.process)) if not trace.closed else None
             if alive is None or trace.last_tick_ns is None:
@@ -454,6 +452,8 @@ class _Traces:
 def _each_part(frame: pl.DataFrame, take: Callable[[_Part, int], object], parts: Sequence[_Part]) -> None:
     """Call `take` with every trace that rows of a frame are from, and how many they are."""
     counts = frame.group_by("part").agg(count=pl.len()).sort("part")
+    number: int
+    count: int
     for number, count in counts.iter_rows():
         take(parts[number], count)
 

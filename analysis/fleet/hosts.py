@@ -197,7 +197,8 @@ def grid_of(rows: Table, column: str, bin_ns: int, window: Window) -> Grid:
         minutes, owner, values = minutes[kept], owner[kept], values[kept]
         if not len(minutes):
             return EMPTY
-    hosts = sorted(set(names) if is_whole else {names[number] for number in np.unique(owner).tolist()})
+    told: list[int] = np.unique(owner).tolist()
+    hosts = sorted(set(names) if is_whole else {names[number] for number in told})
     first, last = int(minutes.min()) // bin_ns, int(minutes.max()) // bin_ns
     width = last - first + 1
     row_of = np.arange(len(names))
