@@ -7,7 +7,8 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,14 +16,18 @@ import msgspec
 
 from mycroft.analysis.fleet import Executor, Window, merge, partial, run
 from mycroft.analysis.fleet.hosts import HEALTH, ROLLUP, Grid, bin_width_ns, grid_of, together
-from mycroft.analysis.fleet.report import FleetReport, Happened, fleet_report
+from mycroft.analysis.fleet.report import SURE, FleetReport, Happened, fleet_report
+from mycroft.errors import MycroftError
 
 if TYPE_CHECKING:
     from mycroft.app.live.state import Incident, LiveJob
+    from mycroft.loaders.catalogue import Catalogue
     from mycroft.loaders.fleet import FleetReader, FleetSegment, FleetStore
 
 NS_PER_S: Final = 1_000_000_000
 MOST_INCIDENTS: Final = 100_000
+_MOST_TRACES: Final = 500
+"""Traces of incidents that are opened for the name of a GPU, the newest: each takes some ms, once."""
 YEAR_S: Final = 366 * 86_400.0
 _UNITS: Final = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
 # What was read of whole files, of a process: a part of an hour of 1,280 hosts has 80 to 600 KB.
@@ -62,12 +67,48 @@ def incidents_of(data_dir: Path, window: Window) -> list[Happened]:
 
     state = LiveState(State(data_dir))
     jobs = {job.job: job for job in state.jobs()}
-    found = [
-        happened(incident, jobs.get(incident.job))
-        for incident in state.incidents(limit=MOST_INCIDENTS)
-        if incident.merged_into is None
-    ]
-    return _touching(found, window)
+    incidents = [one for one in state.incidents(limit=MOST_INCIDENTS) if one.merged_into is None]
+    found = _touching([happened(one, jobs.get(one.job)) for one in incidents], window)
+    return _with_gpus(data_dir, found, {one.incident: one for one in incidents})
+
+
+def _with_gpus(data_dir: Path, found: Sequence[Happened], incidents: Mapping[str, Incident]) -> list[Happened]:
+    """Name the GPU of those that blame that of one rank: which one it is stands in the trace they rest on."""
+    blamed = {
+        one.incident
+        for one in found
+        if one.component == "gpu" and len(one.ranks) == 1 and not one.devices and one.confidence in SURE
+    }
+    told = {name: incidents[name] for name in sorted(blamed, key=lambda name: -incidents[name].opened)[:_MOST_TRACES]}
+    if not any(incident.trace for incident in told.values()):
+        return list(found)
+    from mycroft.loaders.catalogue import Catalogue
+
+    catalogue = Catalogue(data_dir)
+    try:
+        gpus = {name: _gpu_of(catalogue, incident) for name, incident in told.items()}
+    finally:
+        catalogue.close()
+    return [replace(one, devices=(gpu,)) if (gpu := gpus.get(one.incident)) else one for one in found]
+
+
+def _gpu_of(catalogue: Catalogue, incident: Incident) -> str | None:
+    """Return the name of the GPU of the rank that an incident blames; None: its trace is gone or does not say."""
+    if incident.trace is None or incident.generation is None:
+        return None
+    try:
+        return _gpu_in(catalogue.path(incident.trace, incident.generation), incident.ranks[0])
+    except MycroftError:
+        return None
+
+
+@lru_cache(maxsize=4096)
+def _gpu_in(path: Path, rank: int) -> str | None:
+    from mycroft.loaders.store import open_store
+
+    with open_store(path, threads=1) as store:
+        found = store.frame("SELECT gpu FROM ranks WHERE rank = ?", [rank])["gpu"].to_list()
+    return str(found[0])[:100] if len(found) == 1 and found[0] else None
 
 
 def _touching(incidents: Iterable[Happened], window: Window) -> list[Happened]:
@@ -155,6 +196,7 @@ def happened(incident: Incident, job: LiveJob | None) -> Happened:
         hosts=incident.hosts,
         devices=tuple(str(device) for device in cause.get("devices") or ()),
         one_of=bool(cause.get("one_of")),
+        component=str(incident.finding.get("component") or "unknown"),
         gpus=size if isinstance(size, int) and size > 0 else None,
         share=float(share) if isinstance(share, int | float) and 0 <= share <= 1 else None,
     )
@@ -173,6 +215,7 @@ def incident_table(incidents: Sequence[Happened]) -> Any:
             ("closed", pa.timestamp("us")),
             ("status", pa.string()),
             ("category", pa.string()),
+            ("component", pa.string()),
             ("confidence", pa.string()),
             ("summary", pa.string()),
             ("ranks", pa.list_(pa.int64())),

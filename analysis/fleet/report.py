@@ -12,6 +12,7 @@ from mycroft.analysis.fleet.hosts import StandsOut, stand_out
 STANDING: Final = frozenset({"hang", "crash"})
 SURE: Final = frozenset({"high", "medium"})
 _HOUR_S: Final = 3_600.0
+_DEVICES: Final = ("gpu", "nic")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +38,8 @@ class Happened:
     gpus: int | None = None
     """Of the job; None: nobody knows."""
     share: float | None = None
+    component: str = "unknown"
+    """Part of a machine or program, as the verdict has it; what older releases pushed does not tell it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +47,7 @@ class Offender:
     """A host, or a device on it, that several incidents blame."""
 
     kind: str
+    """`host`, `gpu`, `nic`, or `device` where the incidents do not say which of the two."""
     name: str
     incidents: int
     jobs: int
@@ -128,7 +132,8 @@ def _offenders(happened: Sequence[Happened], since: float, until: float) -> tupl
             continue
         named["host", one.hosts[0]].append(one)
         if len(one.devices) == 1:
-            named["device", f"{one.hosts[0]} {one.devices[0]}"].append(one)
+            kind = one.component if one.component in _DEVICES else "device"
+            named[kind, f"{one.hosts[0]} {one.devices[0]}"].append(one)
     found = [
         Offender(
             kind,

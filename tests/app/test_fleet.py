@@ -7,16 +7,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 
 from mycroft.analysis.fleet import LocalExecutor, Window, digest, run
 from mycroft.analysis.fleet.reductions import REDUCTIONS
+from mycroft.analysis.fleet.report import fleet_report
 from mycroft.app import fleet
 from mycroft.app.cli import main
 from mycroft.app.live.state import LiveState
 from mycroft.app.state import State
+from mycroft.loaders.catalogue import Catalogue
 from mycroft.loaders.collector import Collector, CollectorSettings
 from mycroft.loaders.fleet import FleetStore, PlaceError, compact, open_fleet, open_place, ship
+from mycroft.loaders.store import StoreWriter
 from mycroft.tracer.agent.batch import encode
 from tests.app.live.simulated import Job
 
@@ -183,8 +187,8 @@ def test_report_tells_incidents_and_says_when_nobody_watched(data: Path, capsys:
     report = json.loads(out)
     assert (status, err, report["jobs"]) == (0, "", 2)
     assert [(o["kind"], o["name"], o["jobs"]) for o in report["offenders"]] == [
-        ("device", "gpu-7 mlx5_3", 2),
         ("host", "gpu-7", 2),
+        ("nic", "gpu-7 mlx5_3", 2),
     ]
     assert {one["gpus"] for one in report["incidents"]} == {64}
     _, out, _ = asked(capsys, "report", "--data", str(data))
@@ -202,6 +206,36 @@ def finding() -> dict[str, Any]:
         "summary": "rank 5 does not send\x1b[31m",
         "root_cause": {"ranks": [5], "hosts": ["gpu-7"], "devices": ["mlx5_3"], "flow": None, "one_of": False},
     }
+
+
+def test_gpu_that_is_blamed_twice_is_named_by_the_traces_of_its_incidents(tmp_path: Path) -> None:
+    state = LiveState(State(tmp_path))
+    catalogue = Catalogue(tmp_path)
+    cause = {"ranks": [5], "hosts": ["gpu-7"], "devices": [], "flow": None, "one_of": False}
+    for job in ("a", "b", "c"):
+        path = tmp_path / f"{job}.duckdb"
+        writer = StoreWriter(path)
+        writer.append("trace_meta", pl.DataFrame({"key": ["schema_version"], "value": ["1"]}))
+        writer.append("ranks", pl.DataFrame({"rank": [4, 5], "gpu": ["0000:10:00.0", "0000:17:00.0"]}))
+        writer.finish()
+        state.see_job(job, title=job, processes=[], facts={"world_size": 64})
+        opened = state.open_incident(job, finding() | {"component": "gpu", "root_cause": cause}, why="test")
+        generation = catalogue.publish(f"t-{job}", path, title=job, summary={})
+        state.published(opened.incident, revision=1, trace=f"t-{job}", generation=generation, page="f0")
+    # Of one the trace has been removed: it is of the host, and of no GPU that anybody could name.
+    catalogue.remove("t-c")
+    catalogue.close()
+    found = fleet.incidents_of(tmp_path, fleet.last(3600))
+    assert sorted((one.job, one.devices) for one in found) == [
+        ("a", ("0000:17:00.0",)),
+        ("b", ("0000:17:00.0",)),
+        ("c", ()),
+    ]
+    told = fleet_report(found, [], since=0, until=4e9)
+    assert [(o.kind, o.name, o.incidents) for o in told.offenders] == [
+        ("host", "gpu-7", 3),
+        ("gpu", "gpu-7 0000:17:00.0", 2),
+    ]
 
 
 def test_incidents_are_pushed_and_told_from_the_store_alone(

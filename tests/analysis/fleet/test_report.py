@@ -69,8 +69,8 @@ def test_incidents_outside_of_the_window_are_left_out() -> None:
 
 def test_who_is_named_alone_and_surely_twice_is_an_offender_and_a_candidate_is_not() -> None:
     incidents = [
-        happened(1, hosts=("gpu-1",), devices=("mlx5_0",), job="a"),
-        happened(2, hosts=("gpu-1",), devices=("mlx5_0",), job="b", category="slow_nic", status="slow"),
+        happened(1, hosts=("gpu-1",), devices=("mlx5_0",), job="a", component="nic"),
+        happened(2, hosts=("gpu-1",), devices=("mlx5_0",), job="b", component="nic", category="slow_nic"),
         happened(3, hosts=("gpu-2", "gpu-3"), job="a"),
         happened(4, hosts=("gpu-2", "gpu-3"), job="b"),
         happened(5, hosts=("gpu-4",), one_of=True, job="a"),
@@ -78,13 +78,23 @@ def test_who_is_named_alone_and_surely_twice_is_an_offender_and_a_candidate_is_n
         happened(7, hosts=("gpu-5",), confidence="low", job="a"),
         happened(8, hosts=("gpu-5",), confidence="low", job="b"),
         happened(9, hosts=("gpu-6",), job="a"),
+        *(happened(n, hosts=("gpu-7",), devices=("0000:17:00.0",), job="c", component="gpu") for n in (10, 11)),
+        # Two GPUs of a host, each once, are the host.
+        *(happened(n, hosts=("gpu-8",), devices=(f"0000:{n}:00.0",), job="c", component="gpu") for n in (12, 13)),
+        # What an older release pushed does not say what it is.
+        *(happened(n, hosts=("gpu-9",), devices=("x",), job="c") for n in (14, 15)),
     ]
     found = fleet_report(incidents, [], since=0.0, until=HOUR).offenders
     assert [(o.kind, o.name, o.incidents, o.jobs) for o in found] == [
-        ("device", "gpu-1 mlx5_0", 2, 2),
         ("host", "gpu-1", 2, 2),
+        ("nic", "gpu-1 mlx5_0", 2, 2),
+        ("device", "gpu-9 x", 2, 1),
+        ("gpu", "gpu-7 0000:17:00.0", 2, 1),
+        ("host", "gpu-7", 2, 1),
+        ("host", "gpu-8", 2, 1),
+        ("host", "gpu-9", 2, 1),
     ]
-    assert found[1].categories == ("device_hang", "slow_nic")
+    assert found[0].categories == ("device_hang", "slow_nic")
 
 
 def test_offender_of_several_jobs_comes_before_one_of_a_single_job() -> None:
