@@ -7,7 +7,7 @@ for every question costs several times as much.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, Final, TypeVar
 
@@ -56,6 +56,16 @@ def stepwise(*columns: Ints) -> Mask:
         for column in columns:
             changed[1:] |= column[1:] != column[:-1]
     return changed
+
+
+def looked_up(values: Ints, table: Mapping[int, int], *, missing: int) -> Ints:
+    """Return what a table says of each value, `missing` where it has none; values may be of any size."""
+    if not table:
+        return np.full(len(values), missing, dtype=np.int64)
+    keys = np.array(sorted(table), dtype=np.int64)
+    answers = np.array([table[int(key)] for key in keys], dtype=np.int64)
+    place = np.minimum(np.searchsorted(keys, values), len(keys) - 1)
+    return np.where(keys[place] == values, answers[place], missing)
 
 
 class Groups:

@@ -15,7 +15,7 @@ import numpy as np
 import polars as pl
 
 from mycroft.analysis.facts import Frames
-from mycroft.analysis.grouped import Groups, Ints
+from mycroft.analysis.grouped import Groups, Ints, looked_up
 
 # A part of the operations, by the remainder of their numbers. Ends of a send or receive that are not known are -2.
 ENDS: Final = """
@@ -82,18 +82,10 @@ def clock_offsets(
     return {rank: offsets[host] for rank, host in hosts.items() if host in offsets}
 
 
-def _places(ranks: Ints, hosts: Mapping[int, int]) -> Ints:
-    """Return the host of each rank, -1 where it is not known."""
-    table = np.full(int(ranks.max(initial=0)) + 1, -1, dtype=np.int64)
-    for rank, host in hosts.items():
-        table[rank : rank + 1] = host
-    return table[ranks]
-
-
 def _inside_hosts(members: pl.DataFrame, hosts: Mapping[int, int]) -> Ints:
     """Return the communicators inside of one host: most operations are theirs, and say nothing of clocks."""
     comm, rank = (members[name].cast(pl.Int64).to_numpy() for name in ("comm", "rank"))
-    host = _places(rank, hosts)
+    host = looked_up(rank, hosts, missing=-1)
     known = host >= 0
     comm, host = comm[known], host[known]
     groups = Groups(comm)
@@ -103,7 +95,7 @@ def _inside_hosts(members: pl.DataFrame, hosts: Mapping[int, int]) -> Ints:
 def _host_offsets(ends: pl.DataFrame, hosts: Mapping[int, int], inside: Ints) -> dict[int, int]:
     """Return the offset of each host, ns, from ends of operations (rank, comm, seq, src, dst, end_ns)."""
     rank, *op, end = (ends[name].cast(pl.Int64).to_numpy() for name in ("rank", "comm", "seq", "src", "dst", "end_ns"))
-    host = _places(rank, hosts)
+    host = looked_up(rank, hosts, missing=-1)
     across = (host >= 0) & ~np.isin(op[0], inside)
     host, end, op = host[across], end[across], [part[across] for part in op]
     last = Groups(*op, host)

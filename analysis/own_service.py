@@ -28,7 +28,7 @@ import polars as pl
 
 from mycroft.analysis.config import FlowLimits
 from mycroft.analysis.facts import Frames
-from mycroft.analysis.grouped import Floats, Groups, Ints, Mask, packed, stepwise
+from mycroft.analysis.grouped import Floats, Groups, Ints, Mask, looked_up, packed, stepwise
 from mycroft.analysis.host_clocks import RANK_HOSTS, clock_offsets
 from mycroft.analysis.iterations import Iterations, Operations, in_order_of_issue, with_iterations
 from mycroft.loaders.schema import OP_KINDS
@@ -110,10 +110,7 @@ def own_service(
     frame = store.frame(OPS, (until + slack,))
     if frame.is_empty():
         return None
-    ahead = np.zeros(int(frame["rank"].max()) + 1, dtype=np.int64)  # pyright: ignore[reportArgumentType]
-    for rank, offset in offsets.items():
-        ahead[rank : rank + 1] = offset
-    at_end = _column(frame, "end") - ahead[_column(frame, "rank")]
+    at_end = _column(frame, "end") - looked_up(_column(frame, "rank"), offsets, missing=0)
     frame = frame.with_columns(at=pl.Series(at_end)).filter(pl.Series(at_end <= until))
     if frame.is_empty():
         return None
@@ -223,10 +220,6 @@ class _Builder:
     def __init__(self, iterations: Iterations, hosts: Mapping[int, int]) -> None:
         self.it = iterations
         self.hosts = hosts
-        self.host_of = np.full(int(iterations.ops.rank.max(initial=0)) + 1, -1, dtype=np.int64)
-        """Host of each rank, -1: not known."""
-        for rank, host in hosts.items():
-            self.host_of[rank : rank + 1] = host
 
     def _metric(self, name: str, it: Ints, entity: tuple[Ints, ...], x: Floats, cost: Floats) -> list[Metric]:
         """Turn a row per iteration and entity into a matrix."""
@@ -283,7 +276,7 @@ class _Builder:
         return chosen[pairs.of_row]
 
     def _hosts_gpu(self, rank: Ints, it: Ints, op: Ints, g: Ints) -> list[Metric]:
-        host = self.host_of[rank]
+        host = looked_up(rank, self.hosts, missing=-1)
         known = host >= 0
         if len(np.unique(host[known])) < 3:
             return []
@@ -324,8 +317,9 @@ class _Builder:
         if not self.it.anchors:
             return parent
         ops = self.it.ops
-        inside = np.isin(ops.comm, list(self.it.anchors)) & ~ops.p2p & (self.host_of[ops.rank] >= 0)
-        comm, host = ops.comm[inside], self.host_of[ops.rank[inside]]
+        inside = np.isin(ops.comm, list(self.it.anchors)) & ~ops.p2p
+        comm, host = ops.comm[inside], looked_up(ops.rank[inside], self.hosts, missing=-1)
+        comm, host = comm[host >= 0], host[host >= 0]
         pairs = Groups(comm, host).first
         first: dict[int, int] = {}
         for one_comm, one_host in zip(comm[pairs].tolist(), host[pairs].tolist(), strict=True):

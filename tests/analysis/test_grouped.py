@@ -8,7 +8,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from mycroft.analysis.grouped import Groups, packed
+from mycroft.analysis.grouped import Groups, looked_up, packed
 
 DRAW = np.random.default_rng(11)
 ROWS = 500
@@ -56,6 +56,13 @@ def test_packed_numbers_are_equal_and_in_order_as_their_columns_are(wide: int) -
     assert [n for n, _ in sorted(zip(numbers, rows, strict=True))] == sorted(numbers)
     assert [row for _, row in sorted(zip(numbers, rows, strict=True))] == sorted(rows)
     assert len(set(numbers)) == len(set(rows))
+
+
+def test_what_a_table_says_needs_no_room_for_numbers_that_it_lacks() -> None:
+    values = np.array([3, 1, (1 << 62), -5, 3])
+
+    assert looked_up(values, {3: 30, 7: 70, 1: 10}, missing=-1).tolist() == [30, 10, -1, -1, 30]
+    assert looked_up(values, {}, missing=0).tolist() == [0] * 5
 
 
 def test_no_rows_are_no_groups() -> None:
