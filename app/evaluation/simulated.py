@@ -24,7 +24,7 @@ from mycroft.tracer.simulator import FAULTS, Simulated, Simulation, simulate
 from mycroft.tracer.simulator.simulate import healthy_prefix
 
 TUNING_SEEDS: Final = range(100)
-# 900-919 evaluated the rules up to version 4, 920-924 a draft of version 5, and were looked at.
+# 900-919 evaluated the rules up to version 4, 920-924 version 5, and were looked at.
 EVALUATION_SEEDS: Final = range(925, 935)
 # The seven of the paper first.
 DEFAULT_FAULTS: Final = (
