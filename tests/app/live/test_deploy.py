@@ -46,7 +46,7 @@ LINES = list(command_lines())
 
 @pytest.mark.parametrize(("name", "arguments"), LINES, ids=[name for name, _ in LINES])
 def test_command_lines_are_taken(name: str, arguments: list[str]) -> None:
-    assert parser().parse_args(arguments).verb in ("agent", "collect", "watch", "serve")
+    assert parser().parse_args(arguments).verb in ("agent", "collect", "watch", "serve", "fleet")
 
 
 def test_every_port_that_others_reach_asks_for_a_token() -> None:
@@ -81,6 +81,19 @@ def test_units_are_taken_by_systemd(unit: str, program: Path, tmp_path: Path) ->
     # It would have said so.
     path.write_text(text.replace("[Service]\n", "[Service]\nProtectSytem=strict\n"))
     assert "ProtectSytem" in verified(path)[1]
+
+
+@pytest.mark.parametrize("timer", sorted(path.name for path in DEPLOY.glob("*.timer")))
+def test_timers_are_taken_by_systemd_and_have_their_service(timer: str, program: Path, tmp_path: Path) -> None:
+    service = timer.replace(".timer", ".service")
+    text = (DEPLOY / service).read_text().replace("/opt/mycroft/bin/mycroft", str(program))
+    assert "Type=oneshot" in text
+    (tmp_path / service).write_text(text)
+    path = tmp_path / timer
+    path.write_text((DEPLOY / timer).read_text())
+    assert verified(path) == (0, "")
+    path.write_text((DEPLOY / timer).read_text().replace("OnCalendar=", "OnCalender="))
+    assert "OnCalender" in verified(path)[1]
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
