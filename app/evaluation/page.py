@@ -52,8 +52,8 @@ Made by `mycroft score … --write docs/evaluation.md`; do not edit. [What the f
   Delays are seconds from the injection.
 * The baseline are the paper's Algorithms 1 and 2, plainly read (`analysis/paper_rules.py`), on the same jobs.
 
-Our rules: version {version}. Seeds for tuning: {tuning}. Seeds for evaluation: {evaluation}. What was run, with R for
-`docs/evaluation-runs.jsonl`, which keeps every run and what was reported:
+Our rules: version {version}. Seeds for tuning: {tuning}. Seeds for evaluation: {evaluation}.
+What was run, with R for `docs/evaluation-runs.jsonl`, which keeps every run, what was reported and by which version:
 
     mycroft score --simulated T32 --seeds 925-934 --rules all --results R       # T512, M128 alike
     mycroft score --simulated T32 --hours 8 --rules all --results R             # healthy jobs
@@ -72,7 +72,10 @@ def page(runs: Sequence[Run]) -> str:
         _HEAD.format(
             version=" and ".join(sorted({r.version or "2 or older" for r in runs if r.rules == "ours"})) or "-",
             tuning=f"{TUNING_SEEDS[0]}-{TUNING_SEEDS[-1]}",
-            evaluation=f"{EVALUATION_SEEDS[0]}-{EVALUATION_SEEDS[-1]} (healthy jobs: from 4000 on)",
+            evaluation=(
+                f"{EVALUATION_SEEDS[0]}-{EVALUATION_SEEDS[-1]}, of version 5 920-924 (healthy jobs: from 4000 on, of "
+                "version 5 3000-3047)"
+            ),
         ),
         _bars(runs),
     ]
