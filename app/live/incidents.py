@@ -37,6 +37,7 @@ class _Seen:
     """What is remembered of an open incident between looks; monotonic seconds."""
 
     last: float
+    status: str = ""
     revisions: int = 0
     brought: bool = False
     """Evidence that agents brought has shaped it."""
@@ -92,12 +93,17 @@ class Incidents:
     def __post_init__(self) -> None:
         """Take over what an earlier watch left open."""
         for incident in self.state.incidents(job=self.job, only_open=True):
-            self._open[incident.incident] = _Seen(self.clock())
+            self._open[incident.incident] = _Seen(self.clock(), incident.status)
 
     @property
     def doubts(self) -> bool:
         """Whether something slow is waited for to last: it opens at the look that still finds it, `SLOW_S` later."""
         return any(candidate.finding["status"] == "slow" for candidate in self._candidates.values())
+
+    @property
+    def stands(self) -> bool:
+        """Whether an incident of a job that makes no progress is open."""
+        return any(seen.status in ("hang", "crash") for seen in self._open.values())
 
     @property
     def judging(self) -> bool:
@@ -226,7 +232,7 @@ class Incidents:
 
     def _open_one(self, finding: Mapping[str, Any], why: str) -> None:
         incident = self.state.open_incident(self.job, finding, why=why or "first found")
-        self._open[incident.incident] = _Seen(self.clock(), agreed=self.clock())
+        self._open[incident.incident] = _Seen(self.clock(), incident.status, agreed=self.clock())
         LOG.warning("incident %s of %s: %s", incident.incident, self.job, incident.summary)
         self.told("opened", incident)
 
@@ -253,7 +259,7 @@ class Incidents:
 
     def _revise(self, incident: Incident, finding: Mapping[str, Any], why: str, *, brought: bool = False) -> Incident:
         now = self.clock()
-        seen = self._open.setdefault(incident.incident, _Seen(now, agreed=now))
+        seen = self._open.setdefault(incident.incident, _Seen(now, incident.status, agreed=now))
         if essence(incident.finding) == essence(finding):
             seen.agreed, seen.doubt = now, ()
             return incident
@@ -277,6 +283,7 @@ class Incidents:
         seen.revisions += 1
         seen.agreed, seen.doubt = now, ()
         changed = self.state.revise(incident.incident, finding, why=why or "the verdict changed")
+        seen.status = changed.status
         LOG.warning("incident %s is now: %s", changed.incident, changed.summary)
         self.told("revised", changed)
         return changed

@@ -237,7 +237,7 @@ class Watch:
         from mycroft.loaders.collector import fresh_until
 
         now = time.monotonic()
-        if not is_due(group, job.ended, rested=now >= job.next_look):
+        if not is_due(group, job.ended, rested=now >= job.next_look, told=job.incidents.stands):
             return
         at_ns, silent = fresh_until(group, patience_s=PATIENCE_S)
         group = newest_of_each_rank(group)
@@ -493,7 +493,8 @@ class Watch:
             job = self._jobs.get(name) if name is not None else None
             if job is None or job.over:
                 continue
-            if not is_due(group, job.ended, rested=job.incidents.doubts and now >= job.next_look):
+            rested = job.incidents.doubts and now >= job.next_look
+            if not is_due(group, job.ended, rested=rested, told=job.incidents.stands):
                 continue
             at_ns, _ = fresh_until(group, patience_s=PATIENCE_S)
             if at_ns > job.looked_ns:
@@ -510,7 +511,7 @@ class Watch:
             os.close(self._lock)
 
 
-def is_due(group: Sequence[Process], ended: int, *, rested: bool) -> bool:
+def is_due(group: Sequence[Process], ended: int, *, rested: bool, told: bool = False) -> bool:
     """Whether a job should be looked at now.
 
     Says only when to look, never what there is: `last_enq_ns` is a word that every status carries.
@@ -519,13 +520,14 @@ def is_due(group: Sequence[Process], ended: int, *, rested: bool) -> bool:
         group: processes of the job.
         ended: how many of them had ended at the last look.
         rested: the last look is so long ago that the next costs nobody anything.
+        told: an incident of this standstill is open already, so that no second counts any more.
     """
     if sum(process.ended for process in newest_of_each_rank(group)) > ended:
         return True
     silence = silence_ns(group)
     if silence <= SOON_NS:
         return rested
-    return silence > MAY_STAND_NS and (rested or silence < IDLE_NS)
+    return silence > MAY_STAND_NS and (rested or (silence < IDLE_NS and not told))
 
 
 def silence_ns(group: Sequence[Process]) -> int:

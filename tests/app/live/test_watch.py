@@ -176,6 +176,9 @@ def test_job_that_may_stand_is_looked_at_without_rest_and_not_before_a_rule_coul
     ):
         silent(seconds)
         assert (is_due(group, 0, rested=True), is_due(group, 0, rested=False)) == (with_rest, without), seconds
+    # Once an incident was told, each second counts no more.
+    silent(5.5)
+    assert not is_due(group, 0, rested=False, told=True) and is_due(group, 0, rested=True, told=True)
     # A process that ended is looked at, once.
     silent(0.2)
     group[0].status = replace(group[0].status, closed=True)
