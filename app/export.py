@@ -11,7 +11,7 @@ import base64
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +19,8 @@ from typing import Any, Final
 import mycroft
 from mycroft.app import export_script, markdown_summary, urls, words
 from mycroft.app.export_pictures import Pictures
+from mycroft.app.reads.blame import Sent
+from mycroft.app.reads.coverage import Coverage
 from mycroft.app.redaction import Redactor
 from mycroft.app.tabular import csv_text
 
@@ -31,7 +33,11 @@ CONTEXT_LINES: Final = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRow:
-    """What is known of a rank; None is unknown. `progress` is text such as `dp-3f: 1842 of 1843`."""
+    """What is known of a rank; None is unknown. `progress` is text such as `dp-3f: 1842 of 1843`.
+
+    `sent` and `waits_ns` are of the operation of the first finding, as in the table of the dashboard, `nic` and
+    `stands` (place in ring or tree) of the one rank that it names.
+    """
 
     rank: int
     role: str
@@ -39,6 +45,10 @@ class RankRow:
     gpu: str | None = None
     pid: int | None = None
     progress: str | None = None
+    sent: Sent | None = None
+    waits_ns: int | None = None
+    nic: str | None = None
+    stands: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +88,9 @@ class ExportData:
     group_sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     notes: Sequence[ExportedNote] = ()
     pictures: Pictures = field(default_factory=Pictures)
+    shown: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, "Mapping[str, Any]"])
+    """Claim -> keys of the view that move the pictures of the document to its rows."""
+    coverage: Coverage | None = None
 
 
 def redacted(data: ExportData) -> ExportData:
@@ -121,6 +134,8 @@ def to_json(data: ExportData, *, redact: bool = False) -> str:
                 "gpu": row.gpu,
                 "pid": row.pid,
                 "progress": row.progress,
+                "sent": None if row.sent is None else asdict(row.sent),
+                "waits_ns": row.waits_ns,
             }
             for row in data.ranks
         ],
@@ -140,7 +155,16 @@ def to_csv(data: ExportData, *, redact: bool = False) -> str:
     """Return the ranks as CSV, those first that the verdict names."""
     data = redacted(data) if redact else data
     names = ("rank", "role", "host", "gpu", "pid", "progress")
-    return csv_text(names, ([getattr(row, name) for name in names] for row in data.ranks))
+    sent = ("channel", "peer", "ready", "moved", "done", "total")
+    rows = (
+        [
+            *(getattr(row, name) for name in names),
+            *(getattr(row.sent, name) if row.sent else None for name in sent),
+            row.waits_ns,
+        ]
+        for row in data.ranks
+    )
+    return csv_text((*names, *(f"sent_{name}" for name in sent), "waits_ns"), rows)
 
 
 def to_markdown(data: ExportData, *, redact: bool = False) -> str:
@@ -165,8 +189,9 @@ def to_html(data: ExportData, *, redact: bool = False) -> str:
     context = Context(
         links=TraceLinks(data.trace, data.generation),
         files=files,
-        ranks={row.rank: RankFacts(host=row.host, gpu=row.gpu) for row in data.ranks},
+        ranks={row.rank: RankFacts(row.host, row.gpu, row.nic, ring=row.stands) for row in data.ranks},
         group_sizes=data.group_sizes,
+        coverage=data.coverage,
     )
     findings = data.verdict["findings"] or [None]
     anchors = {f"rank-{row.rank}" for row in data.ranks[:RANKS_SHOWN]}
@@ -182,6 +207,7 @@ def to_html(data: ExportData, *, redact: bool = False) -> str:
                 context,
                 flow=_flow_panel(html, data.pictures, finding),
                 timeline=_timeline_panel(html, data.pictures, finding),
+                shown=data.shown,
             ),
             relink=lambda href, at=prefix: _inside(href, anchors, at),
         )
@@ -235,6 +261,7 @@ _OWN_CSS: Final = """
 .export pre .hit { font-weight: 700; border-left: 3px solid currentColor; padding-left: 4px; }
 .export :target { outline: 2px solid currentColor; outline-offset: 2px; }
 .export section { margin-bottom: 16px; }
+.export .row--chosen { background: var(--selection); }
 """
 
 
@@ -307,23 +334,33 @@ def _inside(href: str, anchors: set[str], prefix: str) -> str | None:
 def _ranks_table(html: Any, data: ExportData) -> Any:
     if not data.ranks:
         return None
-    names = ("Rank", "Role", "Host", "GPU", "Process", "Progress")
-    rows = [
-        html.Tr(
-            [
-                html.Td(value if value is not None else "–")
-                for value in (row.rank, row.role, row.host, row.gpu, row.pid, row.progress)
-            ],
-            id=f"rank-{row.rank}",
-        )
-        for row in data.ranks[:RANKS_SHOWN]
-    ]
+    names = ["Rank", "Role", "Host", "GPU", "Process", "Progress"]
+    has_sent, has_waits = any(row.sent for row in data.ranks), any(row.waits_ns is not None for row in data.ranks)
+    names += ["G", "T", "D", "of"] if has_sent else []
+    names += ["Waits"] if has_waits else []
+    rows: list[Any] = []
+    for row in data.ranks[:RANKS_SHOWN]:
+        values: list[Any] = [row.rank, row.role, row.host, row.gpu, row.pid, row.progress]
+        if has_sent:
+            sent = row.sent
+            values += [sent.ready, sent.moved, sent.done, sent.total] if sent else [None] * 4
+        if has_waits:
+            values.append(None if row.waits_ns is None else words.duration(row.waits_ns))
+        cells = [html.Td(value if value is not None else "–") for value in values]
+        rows.append(html.Tr(cells, id=f"rank-{row.rank}"))
+    meaning = (
+        "G chunks filled by the GPU, T handed to the network, D acknowledged, of the send that is furthest behind"
+        if has_sent
+        else ""
+    )
     hidden = len(data.ranks) - len(rows)
     more = [html.P(f"{hidden:,} more ranks are in the JSON export.")] if hidden > 0 else []
     head = html.Thead(html.Tr([html.Th(name, scope="col") for name in names]))
-    table = html.Table([head, html.Tbody(rows)], className="table")
+    table = html.Table([head, html.Tbody(rows)], className="table", **{"data-ranks": ""})
+    said = [html.P(f"{meaning}.", className="muted")] if meaning else []
     return html.Section(
-        [html.H2(f"Ranks ({len(data.ranks):,})"), html.Div(table, className="table-scroll"), *more], className="panel"
+        [html.H2(f"Ranks ({len(data.ranks):,})"), *said, html.Div(table, className="table-scroll"), *more],
+        className="panel",
     )
 
 

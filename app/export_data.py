@@ -8,9 +8,9 @@ from typing import Any, Final
 from mycroft.app import notes
 from mycroft.app.export import CONTEXT_LINES, Excerpt, ExportData, ExportedNote, RankRow
 from mycroft.app.export_pictures import Pictures, pictures_of
-from mycroft.app.pages.ranks_grid import roles
+from mycroft.app.pages.ranks_grid import Progress, progress_of, roles
 from mycroft.app.queries import TraceReader
-from mycroft.app.reads import evidence, ranks, verdicts
+from mycroft.app.reads import coverage, evidence, flows, ranks, shown, surroundings, verdicts
 from mycroft.app.state import State
 from mycroft.errors import MycroftError
 
@@ -56,6 +56,8 @@ def collect(reader: TraceReader, *, state: State | None = None, pictures: bool =
         generation=reader.generation,
         verdict=verdict,
         ranks=_ranks(reader, verdict),
+        shown=_shown(reader, verdict) if pictures else {},
+        coverage=coverage.coverage_of(reader),
         excerpts=_excerpts(reader, verdict),
         hosts=sorted(hosts),
         group_sizes=verdicts.group_sizes(reader, verdict),
@@ -70,7 +72,13 @@ def collect(reader: TraceReader, *, state: State | None = None, pictures: bool =
 def _ranks(reader: TraceReader, verdict: Mapping[str, Any]) -> list[RankRow]:
     """Return the ranks, those first that the first finding names."""
     findings = verdict["findings"]
-    known = roles(findings[0] if findings else None)
+    first = findings[0] if findings else None
+    stalled = flows.stalled_of(reader, first)
+    progress = progress_of(reader, first, stalled) or Progress()
+    cause: Mapping[str, Any] = first["root_cause"] if first else {}
+    alone = cause["ranks"][0] if first and len(cause["ranks"]) == 1 else None
+    channel = (cause.get("flow") or {}).get("channel")
+    known = roles(first)
     guilty = {rank for finding in findings for rank in finding["root_cause"]["ranks"]}
     rows = [
         RankRow(
@@ -80,10 +88,27 @@ def _ranks(reader: TraceReader, verdict: Mapping[str, Any]) -> list[RankRow]:
             gpu=row.gpu,
             pid=row.pid,
             progress=f"{row.last_op} of {row.last_group or row.last_comm}" if row.last_op else None,
+            sent=progress.sent.get(row.rank),
+            waits_ns=progress.waits.get(row.rank),
+            nic=surroundings.nics_of(reader, row.rank, channel) if row.rank == alone else None,
+            stands=surroundings.place_in_flow(reader, *stalled, row.rank, channel)
+            if stalled and row.rank == alone
+            else None,
         )
         for row in ranks.all_ranks(reader)
     ]
     return sorted(rows, key=lambda row: (row.rank not in guilty, row.rank not in known, row.rank))
+
+
+def _shown(reader: TraceReader, verdict: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return what the pictures move to for each claim of a verdict with one finding.
+
+    The pictures of several findings stand in one document; moving all of them to a claim of one would be wrong.
+    """
+    if len(verdict["findings"]) != 1:
+        return {}
+    claims = verdict["findings"][0]["evidence"][: shown.CLAIMS_MAX]
+    return {claim["id"]: shown.shown(reader, claim.get("key"), claim.get("table")) for claim in claims}
 
 
 def _excerpts(reader: TraceReader, verdict: Mapping[str, Any]) -> list[Excerpt]:

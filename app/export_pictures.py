@@ -147,12 +147,10 @@ def pictures_of(reader: TraceReader, verdict: Mapping[str, Any]) -> Pictures:
 def _flows(reader: TraceReader, verdict: Mapping[str, Any]) -> dict[str, FlowPicture]:
     found: dict[str, FlowPicture] = {}
     for finding in verdict["findings"][:FLOWS_MAX]:
-        stalled = finding.get("collective") or {}
-        comm, seq, kind = stalled.get("comm"), stalled.get("seq"), str(stalled.get("op") or "")
-        if comm is None or seq is None:
+        stalled = flows.stalled_of(reader, finding)
+        if stalled is None:
             continue
-        ranks = [*finding["root_cause"]["ranks"], *finding["victims"]["ranks"]]
-        number = flows.number_in_addresses(reader, comm, seq, kind, ranks) or seq
+        comm, number = stalled
         group = operations.communicator(reader, comm)
         flow = None if group is None else flows.flow_of(reader, comm, number)
         if group is None or flow is None:

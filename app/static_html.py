@@ -15,7 +15,7 @@ DROPPED: Final = frozenset({"Button", "Form", "Input", "Textarea", "Select", "Sc
 _RENAMED: Final = {"className": "class", "htmlFor": "for", "rowSpan": "rowspan", "colSpan": "colspan"}
 _KEPT: Final = frozenset(
     {"id", "title", "role", "scope", "lang", "dir", "open", "hidden", "tabIndex", "start", "value", "max", "min"}
-    | {"data-flow", "data-timeline", "data-window", "data-height", "data-embedded"}
+    | {"data-flow", "data-timeline", "data-window", "data-height", "data-embedded", "data-ranks"}
     | set(_RENAMED)
 )
 _TAG: Final = re.compile(r"[a-z][a-z0-9]*\Z")
@@ -43,6 +43,10 @@ def write(node: Any, *, relink: Relink) -> str:
 def _element(node: Component, relink: Relink) -> str:
     described = node.to_plotly_json()
     kind, props = described["type"], described["props"]
+    if kind == "Button" and "data-show" in props:
+        # The script of the document makes a button of it again; without one it is nothing.
+        label = escape(str(props.get("aria-label") or ""), quote=True)
+        return f'<span data-show="{escape(str(props["data-show"]), quote=True)}" data-label="{label}"></span>'
     if kind in DROPPED:
         return ""
     inner = write(props.get("children"), relink=relink)

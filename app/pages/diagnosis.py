@@ -19,7 +19,7 @@ from mycroft.app.pages.panel import Child, empty, figure, link, panel
 from mycroft.app.pages.timeline_panel import timeline_panel
 from mycroft.app.pages.trace_page import TracePage, open_trace
 from mycroft.app.pages.verdict_band import Context, Finding, RankFacts
-from mycroft.app.reads import blame, coverage, flows, operations, ranks, shown, surroundings, verdicts
+from mycroft.app.reads import coverage, flows, operations, ranks, shown, surroundings, verdicts
 from mycroft.app.reads.ranks import RankRow
 
 
@@ -89,28 +89,6 @@ def _injected_panel(page: TracePage, finding: Finding | None) -> Child:
     return injected_panel.injected_panel(truth, page.verdict, finding)
 
 
-def _stalled(page: TracePage, finding: Finding | None) -> tuple[str, int] | None:
-    """Return group and number, as pages call it, of the operation that the finding is about; None: it names none."""
-    stalled = (finding or {}).get("collective") or {}
-    comm, seq = stalled.get("comm"), stalled.get("seq")
-    if finding is None or comm is None or seq is None:
-        return None
-    ranks_of = [*finding["root_cause"]["ranks"], *finding["victims"]["ranks"]]
-    return comm, flows.number_in_addresses(page.reader, comm, seq, str(stalled.get("op") or ""), ranks_of) or seq
-
-
-def _progress(page: TracePage, finding: Finding | None, stalled: tuple[str, int] | None) -> ranks_grid.Progress | None:
-    """Return how far each rank came and how long it waits, for what the finding is about; None without a finding."""
-    if finding is None:
-        return None
-    cause = finding["root_cause"].get("flow")
-    sent = blame.sent_by_rank(page.reader, *stalled, cause) if stalled else {}
-    if finding["status"] != "slow":
-        return ranks_grid.Progress(sent, blame.open_waits(page.reader))
-    comm = (finding.get("collective") or {}).get("comm")
-    return ranks_grid.Progress(sent, blame.usual_waits(page.reader, comm) if comm else {}, usual=True)
-
-
 def _shown(page: TracePage, finding: Finding) -> dict[str, dict[str, Any]]:
     """Return what the pictures move to for each claim that they can show."""
     claims = finding["evidence"][: shown.CLAIMS_MAX]
@@ -151,7 +129,7 @@ def layout(ctx: PageContext, trace: str, incident: str) -> Component:
         )
         return page.frame("diagnosis", missing, crumbs=[("Diagnosis", None)], tab="diagnosis")
     rows = ranks.all_ranks(page.reader)
-    stalled = _stalled(page, finding)
+    stalled = flows.stalled_of(page.reader, finding)
     flow = flow_panel(page.reader, *stalled, links=page.links) if stalled else None
     timeline = timeline_panel(page.reader, page.links, around_ns=_since_ns(finding)) if finding else None
     content = diagnosis_view.view(
@@ -167,7 +145,7 @@ def layout(ctx: PageContext, trace: str, incident: str) -> Component:
             finding,
             page.links,
             title="Ranks by blame" if finding else "Ranks",
-            progress=_progress(page, finding, stalled),
+            progress=ranks_grid.progress_of(page.reader, finding, stalled),
             selects=flow is not None or timeline is not None,
             selected=chosen if isinstance(chosen := ctx.address.view.get("r"), int) else None,
         ),

@@ -10,6 +10,8 @@ from mycroft.app import words
 from mycroft.app.pages.grid import Col, grid
 from mycroft.app.pages.links import TraceLinks
 from mycroft.app.pages.panel import Child, panel
+from mycroft.app.queries import TraceReader
+from mycroft.app.reads import blame
 from mycroft.app.reads.blame import Sent
 from mycroft.app.reads.ranks import RankRow
 
@@ -66,6 +68,22 @@ class Progress:
             "waits": waits_ns,
             "waits_text": None if waits_ns is None else words.duration(waits_ns),
         }
+
+
+def progress_of(
+    reader: TraceReader, finding: Mapping[str, Any] | None, stalled: tuple[str, int] | None
+) -> Progress | None:
+    """Return how far each rank came and how long it waits, for what a finding is about; None without a finding.
+
+    `stalled` is the operation that it is about, by the key of its group and the number that pages give it.
+    """
+    if finding is None:
+        return None
+    sent = blame.sent_by_rank(reader, *stalled, finding["root_cause"]["flow"]) if stalled else {}
+    if finding["status"] != "slow":
+        return Progress(sent, blame.open_waits(reader))
+    comm = (finding.get("collective") or {}).get("comm")
+    return Progress(sent, blame.usual_waits(reader, comm) if comm else {}, usual=True)
 
 
 def roles(finding: Mapping[str, Any] | None) -> dict[int, tuple[str, str]]:

@@ -201,6 +201,16 @@ def number_in_addresses(reader: TraceReader, comm: str, seq: int, kind: str, ran
     return number_of_pair(reader, comm, seq, kind, ranks)
 
 
+def stalled_of(reader: TraceReader, finding: Mapping[str, Any] | None) -> tuple[str, int] | None:
+    """Return group and number, as pages call it, of the operation that a finding is about; None: it names none."""
+    stalled = (finding or {}).get("collective") or {}
+    comm, seq = stalled.get("comm"), stalled.get("seq")
+    if finding is None or comm is None or seq is None:
+        return None
+    ranks = [*finding["root_cause"]["ranks"], *finding["victims"]["ranks"]]
+    return comm, number_in_addresses(reader, comm, seq, str(stalled.get("op") or ""), ranks) or seq
+
+
 def _head(reader: TraceReader, comm_id: int, seq: int) -> dict[str, Any] | None:
     found = reader.frame(_OP, [comm_id, seq])
     return found.to_dicts()[0] if found.height else None

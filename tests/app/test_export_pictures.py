@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import base64
+import csv
+import dataclasses
 import gzip
 import hashlib
 import html
@@ -17,7 +19,7 @@ from mycroft.app import export, export_pictures, export_script
 from mycroft.app.export_data import collect
 from mycroft.app.open_stores import OpenStores
 from mycroft.app.queries import TraceReader
-from mycroft.app.reads import timeline
+from mycroft.app.reads import blame, flows, timeline
 from mycroft.loaders import pyramid
 from tests.app import flow_trace
 from tests.app.trace_writer import write_rows
@@ -64,6 +66,25 @@ def test_the_file_holds_what_the_server_would_answer(reader: TraceReader) -> Non
     (bars,) = held["bars"]["timeline"]
     assert unpacked(bars["body"]) == timeline.bars(reader, 0, info["span_us"], 0, flow_trace.WORLD - 1)
     assert json.loads(unpacked(held["json"]["flow/f1"]))["shape"] == "ring"
+
+
+def test_ranks_are_told_with_what_they_sent_and_where_the_guilty_one_stands(reader: TraceReader) -> None:
+    data = collect(reader, pictures=True)
+    (guilty,) = data.verdict["findings"][0]["root_cause"]["ranks"]
+    (row,) = [row for row in data.ranks if row.rank == guilty]
+    sent = blame.sent_by_rank(reader, *(flows.stalled_of(reader, data.verdict["findings"][0]) or ("", 0)))[guilty]
+    assert row.sent == sent and sent.done < sent.total
+    assert row.stands is not None and row.stands.startswith("ring position ")
+    text = export.to_html(data)
+    for part in ('<th scope="col">G</th>', row.stands, "data-show="):
+        assert part in text
+    (written,) = [item for item in json.loads(export.to_json(data))["ranks"] if item["rank"] == guilty]
+    assert written["sent"] == dataclasses.asdict(sent)
+    head, *lines = csv.reader(export.to_csv(data).splitlines())
+    (line,) = [line for line in lines if line[0] == str(guilty)]
+    assert [line[head.index(f"sent_{name}")] for name in ("moved", "done", "total")] == [
+        str(value) for value in (sent.moved, sent.done, sent.total)
+    ]
 
 
 def test_what_does_not_fit_is_left_out_whole_and_said(reader: TraceReader, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,6 +83,32 @@ def test_flow_and_timeline_are_alive_in_the_file(
     expect(timeline).to_have_attribute("data-mode", "bars")
     alone.evaluate(AXE)
     assert violations(alone, ALL_RULES) == []
+
+
+def test_what_is_chosen_in_one_part_of_the_file_is_shown_in_all(
+    site: Site, page: Page, offline: BrowserContext, tmp_path: Path
+) -> None:
+    alone = opened(offline, exported(site, page, "flow-ring", tmp_path))
+    table = alone.locator("[data-ranks]")
+    said = alone.locator("[data-flow] .flow__said")
+    # By keyboard: the rank is shown in the flow, and let go again.
+    other = table.get_by_role("button", name="rank 2, in the pictures")
+    other.press("Enter")
+    expect(other).to_have_attribute("aria-pressed", "true")
+    expect(said).to_contain_text("Rank 2")
+    other.press("Enter")
+    expect(other).to_have_attribute("aria-pressed", "false")
+    # A row of the timeline is the rank of the flow and of the table.
+    canvas = alone.locator("canvas.timeline__canvas")
+    box = canvas.bounding_box()
+    assert box is not None
+    canvas.click(position={"x": box["width"] * 0.6, "y": 16 + (box["height"] - 36) * 7.5 / 12})
+    expect(table.locator("tr.row--chosen")).to_have_attribute("id", "rank-7")
+    expect(said).to_contain_text("Rank 7")
+    # The rows of a claim are found again in the pictures.
+    alone.get_by_role("button", name=re.compile("show above")).first.press("Enter")
+    expect(said).to_contain_text("Rank 5")
+    expect(table.locator("tr.row--chosen")).to_have_attribute("id", "rank-5")
 
 
 def test_a_redacted_file_shows_no_name_of_a_host_in_its_pictures(

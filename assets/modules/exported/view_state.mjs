@@ -18,6 +18,8 @@ export function settle(changes) {
 
 export function flush() {}
 
+/** A selection: whatever else shows the same hears of it by `mycroft:chosen`. */
 export function choose(changes) {
   settle(changes);
+  window.dispatchEvent(new CustomEvent("mycroft:chosen", { detail: changes }));
 }
