@@ -29,6 +29,8 @@ AT_LEAST: Final = 8
 # One of this size is large enough: reading it takes longer than opening it.
 _SMALL_BYTES: Final = 16 << 20
 _MOST_BYTES: Final = 64 << 20
+# Of one file, unpacked: what is far larger than its rows can be would take all memory.
+_MOST_PLAIN: Final = 512 << 20
 # In memory at once: a row of `state` takes 150 bytes, and sorting needs them twice.
 _MOST_ROWS: Final = 2_000_000
 
@@ -165,6 +167,9 @@ def _rows(place: Place, segment: FleetSegment) -> Table:
             raise _DamagedError(
                 f"{where}: has {file.metadata.num_rows:,} rows where the manifest says {segment.rows:,}"
             )
+        plain = sum(file.metadata.row_group(n).total_byte_size for n in range(file.metadata.num_row_groups))
+        if plain > _MOST_PLAIN:
+            raise _DamagedError(f"{where}: has {plain >> 20:,} MiB unpacked, more than {_MOST_PLAIN >> 20}")
         return _as_declared(file.read(use_threads=False), table_schema(segment.table), where)
     except (pa.ArrowException, OSError, KeyError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

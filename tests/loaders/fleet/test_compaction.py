@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from mycroft.analysis.fleet import LocalExecutor, Window, digest, run
 from mycroft.analysis.fleet.reductions import REDUCTIONS
-from mycroft.loaders.fleet import FleetReader, FleetSegment, FleetStore, Place, compact, open_fleet
+from mycroft.loaders.fleet import FleetReader, FleetSegment, FleetStore, Place, compact, compaction, open_fleet
 from mycroft.loaders.fleet.compaction import parts_of
 from mycroft.loaders.store import aggregate
 from tests.analysis.fleet.pieces import START, made_up
@@ -152,6 +153,20 @@ def test_segment_that_is_damaged_is_named_and_the_others_of_the_store_are_put_to
     after = store.read()
     assert after.of("flow") == by_kind["flow"] and after.of("state") == by_kind["state"]
     assert [s.rows for s in after.of("op")] == [60]
+
+
+def test_file_that_would_take_all_memory_is_left_alone(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = filled(place, tmp_path, kinds=["op"], count=3)
+    monkeypatch.setattr(compaction, "_MOST_PLAIN", 4096)
+    assert compact(store, at_least=2, now=NOW).parts == 3
+    # A page of one long text, over and over: small on disk.
+    large = made_up("op", 30, seed=1).set_column(0, "process", pa.array([f"{n}" * 5000 for n in range(30)]))
+    store.add([put(place, tmp_path, "op", 7, large)])
+    done = compact(store, at_least=2, now=NOW)
+    assert (done.parts, "unpacked" in done.problems[0]) == (0, True)
+    assert len(store.read().segments) == 2
 
 
 def test_column_that_an_older_release_did_not_write_is_unknown(place: Place, tmp_path: Path) -> None:
