@@ -70,7 +70,8 @@ def place_in_flow(reader: TraceReader, comm: str, seq: int, rank: int, channel: 
         return None
     at = order.index(rank)
     before, after = order[at - 1], order[(at + 1) % len(order)]
-    return f"ring position {at + 1} of {len(order)} on channel {name}: from rank {before}, to rank {after}"
+    # Counted from 0, as beside the strips of the flow.
+    return f"ring position {at} of 0–{len(order) - 1} on channel {name}: from rank {before}, to rank {after}"
 
 
 def _of_channel(known: Mapping[str, Any], channel: int | None) -> tuple[str, Any] | None:

@@ -39,7 +39,7 @@ def test_the_place_in_a_ring_is_told_with_both_neighbours_and_the_channel(made: 
     before = {dst: src for src, dst in wanted.items()}
     place = surroundings.place_in_flow(reader, key_of(reader), flow_trace.SEQ, 5, 1)
     assert place is not None
-    assert place.endswith(f"of {flow_trace.WORLD} on channel 1: from rank {before[5]}, to rank {wanted[5]}")
+    assert place.endswith(f"of 0–{flow_trace.WORLD - 1} on channel 1: from rank {before[5]}, to rank {wanted[5]}")
 
 
 def test_a_ring_that_only_the_library_told_of_is_used_where_it_closes(made: Made) -> None:
@@ -48,7 +48,7 @@ def test_a_ring_that_only_the_library_told_of_is_used_where_it_closes(made: Made
     bare: dict[str, Any] = {"flow_state": [], "flow_ops": [], "members": members}
     reader = made("ring", **bare, edges=ring)
     assert surroundings.place_in_flow(reader, key_of(reader), flow_trace.SEQ, 1, None) == (
-        "ring position 4 of 4 on channel 2: from rank 2, to rank 0"
+        "ring position 3 of 0–3 on channel 2: from rank 2, to rank 0"
     )
     assert surroundings.place_in_flow(reader, key_of(reader), flow_trace.SEQ, 1, 0) is None
 
