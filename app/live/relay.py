@@ -173,7 +173,6 @@ class Relay:
 
     def summary(self) -> Summary:
         """Return how far every rank has come, and what it stands in."""
-        operations = self._operations.state(list(self.window.processes))
         parts: list[Part] = []
         who: list[tuple[str, int, int, int, int | None, int | None]] = []
         part_of: list[int] = []
@@ -206,6 +205,8 @@ class Relay:
                 ]
                 who += mine
                 part_of += [len(parts) - 1] * len(mine)
+        # After it is known who is silent: it may take a while.
+        operations = self._operations.state(list(self.window.processes))
         rows = _rows_of(operations, who[:MOST_ROWS], part_of[:MOST_ROWS])
         if len(who) > MOST_ROWS:
             self._say(f"{len(who)} summaries; {MOST_ROWS} are sent: use more relays")

@@ -144,10 +144,10 @@ class Relayed:
         silent = [relay for relay in self._silent.values() if now - relay.arrived_s < _SAID_S]
         if not silent and RELAYS not in self._names:
             return
-        if RELAYS not in self._names:
-            self._names.add(RELAYS)
-            facts = {"relays": len(known), "hosts": [r.name for r in silent][:200], "silent": []}
-            self.state.see_job(RELAYS, title="Relays", processes=[], facts=facts)
+        self._names.add(RELAYS)
+        names = sorted(relay.name for relay in silent)
+        facts = {"relays": len(known), "hosts": sorted(relay.name for relay in known)[:200], "silent": names[:50]}
+        self.state.see_job(RELAYS, title="Relays", processes=[], facts=facts)
         findings = [silent_finding(relay, now - relay.arrived_s) for relay in silent]
         self.open_job(RELAYS, "Relays").take(findings, judged=True, why="a relay does not speak")
 
@@ -164,17 +164,17 @@ class Relayed:
         stamp = tuple(sorted((one.relay.name, one.relay.made_ns, one.number) for one in speaking))
         due = time.monotonic() >= self._next.get(name, 0.0)
         if not speaking:
-            self._mind_blindness(incidents, title, [one for one in told if one.relay.name not in silent])
+            self._mind_blindness(name, incidents, [one for one in told if one.relay.name not in silent])
             return
         if stamp == self._judged.get(name) or not due:
             return
         began = time.process_time()
         self._judged[name] = stamp
         left_out = sorted({one.relay.name for one in told} & silent)
-        self._note(name, title, told, left_out)
         missing = _missing(told)
         if missing and self.clock() - self._first.setdefault(name, self.clock()) < patience_s(told[0].relay):
             return  # this watch has just begun, or the job: other relays of it will speak in a moment
+        self._note(name, title, told, left_out)
         at_ns = min(one.part.at_ns for one in speaking if not one.over)
         suspects = self._stands(speaking, at_ns)
         if suspects is None:
@@ -194,11 +194,12 @@ class Relayed:
         # Judging many must not take the whole machine.
         self._next[name] = time.monotonic() + 2 * (time.process_time() - began)
 
-    def _mind_blindness(self, incidents: Incidents, title: str, told: Sequence[_Told]) -> None:
+    def _mind_blindness(self, name: str, incidents: Incidents, told: Sequence[_Told]) -> None:
         """Say when the relays of a job speak, but no host of it does."""
         silent_s = min((one.silent_s for one in told), default=0.0)
         if silent_s > BLIND_S and not incidents.any_open:
-            finding = blind_finding(title, [host for one in told for host in one.part.silent], silent_s)
+            self._note(name, _title(told), told, ())
+            finding = blind_finding(_title(told), [host for one in told for host in one.part.silent], silent_s)
             incidents.take([finding], judged=False, why="no agent speaks")
 
     def _stands(self, speaking: Sequence[_Told], at_ns: int) -> Suspects | None:
@@ -213,14 +214,10 @@ class Relayed:
         from mycroft.loaders.catalogue import new_trace_id
 
         keys = _keys(told)
-        title = _title(told)
-        name = self.state.job_of(keys) or new_trace_id(title, f"relayed {keys[0]}")
-        if name not in self._names:
-            self._names.add(name)
-            self._note(name, title, told, ())
-        return name
+        return self.state.job_of(keys) or new_trace_id(_title(told), f"relayed {keys[0]}")
 
     def _note(self, name: str, title: str, told: Sequence[_Told], left_out: Sequence[str]) -> None:
+        self._names.add(name)
         hosts = sorted({one.relay.name for one in told})
         silent = [*left_out, *(host for one in told for host in one.part.silent)]
         facts = {

@@ -177,7 +177,7 @@ class Bench:
     def tell(self, relay: Relay) -> int:
         """Have a relay tell its summaries; return their bytes."""
         for process in relay.window.processes.values():
-            process.arrived_s = time.time()
+            process.arrived_s = time.time() + SUMMARY_S
         summary = relay.turn()
         self.told.setdefault(relay.name, summary.rows)
         self.clock.lap("relays summarise")
@@ -316,14 +316,33 @@ def repeated(told: list[pa.Table], times: int, fleet: Fleet) -> Iterator[pa.Tabl
             yield pa.table(columns, schema=COLUMNS)
 
 
+def parts_of(table: pa.Table, fleet: Fleet, world_size: int) -> list[Part]:
+    """What a relay says of its rows: of ranks that share no communicator at it as if they were of several jobs."""
+    found = []
+    for number in range(pc.max(table.column("part")).as_py() + 1):
+        mine = table.filter(pc.equal(table.column("part"), number))
+        ranks = pc.count_distinct(mine.column("rank")).as_py()
+        least = pc.min(mine.column("comm")).as_py()
+        found.append(
+            Part(
+                at_ns=fleet.last_ns,
+                comm=least,
+                job="simulated",
+                processes=ranks,
+                hosts=ranks // 8,
+                world_size=world_size,
+            )
+        )
+    return found
+
+
 def summaries_only(bench: Bench, fleet: Fleet, told: list[pa.Table], times: int) -> None:
     client = Client(bench.running.url)
     sent = rows = relays = 0
     for number, table in enumerate(repeated(told, times, fleet)):
-        ranks = pc.count_distinct(table.column("rank")).as_py()
-        least = pc.min(table.column("comm")).as_py()
-        part = Part(at_ns=fleet.last_ns, comm=least, job="simulated", processes=ranks, world_size=fleet.world * times)
-        summary = Summary(at_ns=fleet.last_ns, rows=table, parts=(part,), every_s=SUMMARY_S)
+        summary = Summary(
+            at_ns=fleet.last_ns, rows=table, parts=parts_of(table, fleet, fleet.world * times), every_s=SUMMARY_S
+        )
         key = BatchKey(host=f"{RELAY_PREFIX}r{number:04}", boot="b", seq=1, made_ns=time.time_ns(), rows=table.num_rows)
         wire = encode(Batch(key=key, summary=summary))
         bench.clock.lap("make the summaries of many")

@@ -145,6 +145,20 @@ def test_job_that_goes_on_asks_for_nothing(tiers: Tiers, job: Job) -> None:
     assert tiers.watch.state.numbers()["tick"][1]["relays"] == {"relays": 2, "silent": 0, "ranks": 16}
 
 
+def test_half_a_job_is_not_judged_as_the_whole(tiers: Tiers, job: Job) -> None:
+    tiers.hear(job, until_ns=job.last)
+    other = tiers.relays.pop()
+    tiers.tell()
+    assert tiers.told == [] and tiers.watch.state.jobs() == []
+    # Nobody else speaks for as long as a relay may be silent: then it is judged, and said of what nothing is known.
+    assert tiers.watch._relayed is not None
+    tiers.watch._relayed._first = dict.fromkeys(tiers.watch._relayed._first, time.time() - 60.0)
+    tiers.tell()
+    [(_, incident)] = tiers.told
+    assert "nothing is known of the ranks of 8 processes of which no relay tells" in incident.finding["why"]
+    other.close()
+
+
 def test_incident_closes_when_the_job_is_over(tiers: Tiers, job: Job) -> None:
     tiers.hear(job, until_ns=job.last)
     tiers.tell()
