@@ -30,7 +30,7 @@ MEMBER_COLUMNS: Final = (
 )
 OP_COLUMNS: Final = (
     Col("seq", "Number", 100, numeric=True),
-    Col("kind", "Operation", 150),
+    Col("kind", "Operation"),
     Col("entered", "Entered", 110),
     Col("finished", "Finished", 96, numeric=True),
     Col("spread", "Arrivals within", 140, help="From the first to the last arrival, by the hosts' own clocks"),

@@ -143,11 +143,13 @@ def layout(ctx: PageContext, job: str) -> Component:
             [
                 html.H1(words.shorten(found.title, 120)),
                 html.P("You may leave this page; the work goes on."),
-                html.Div(_cancel_button(found), id="job-actions", className="neighbours"),
+                html.Div(
+                    _cancel_button(found), id="job-actions", className="neighbours", **attributes(data_current="")
+                ),
             ],
             className="page-title",
         ),
-        html.Div(body(found, ctx.queries), id="job-body", className="stack"),
+        html.Div(body(found, ctx.queries), id="job-body", className="stack", **attributes(data_current="")),
         html.Div(_said(found), id="job-said", className="sr-only", role="status"),
         dcc.Store(id="job-rev", data=found.rev),
         dcc.Interval(id="job-tick", interval=POLL_MS, disabled=found.status in jobs.FINISHED),
