@@ -27,9 +27,21 @@ export function pinnedAddress(here, generation) {
   return here.origin + build(pinned) + here.hash;
 }
 
+const BETWEEN_MS = 5000;
+let said = null;
+let waiting = null;
+
+/** Tells a screen reader: at most one message in five seconds, of those that come closer the last. */
 export function announce(message) {
-  const region = document.getElementById("live-region");
-  if (region) region.textContent = message;
+  clearTimeout(waiting);
+  const left = said === null ? 0 : said + BETWEEN_MS - Date.now();
+  const tell = () => {
+    said = Date.now();
+    const region = document.getElementById("live-region");
+    if (region) region.textContent = message;
+  };
+  if (left <= 0) tell();
+  else waiting = setTimeout(tell, left);
 }
 
 export function startCopying() {

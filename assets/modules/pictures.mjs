@@ -1,6 +1,8 @@
 // Saves a picture that stands on a page as PNG, in the colours of the theme: its styles are written into a copy, which
 // the browser draws on a canvas. Nothing leaves the browser.
 
+import { announce } from "./copying.mjs";
+
 const PIXELS = 2;
 const MARGIN = 12;
 // What the style sheets set on shapes and texts; everything else keeps the default of the browser.
@@ -77,8 +79,7 @@ async function save(button) {
     link.click();
     setTimeout(() => URL.revokeObjectURL(address), 10_000);
   } catch (error) {
-    const region = document.getElementById("live-region");
-    if (region) region.textContent = `Not saved: ${error.message}`;
+    announce(`Not saved: ${error.message}`);
   } finally {
     button.disabled = false;
   }

@@ -298,6 +298,18 @@ def test_a_picture_that_keeps_its_lines_is_the_one_that_a_plain_loop_finds(run: 
     assert run("timeline/view", body) == 0
 
 
+def test_a_screen_reader_is_told_one_thing_in_five_seconds_and_the_last_is_not_lost(run: Any, page: Page) -> None:
+    # The clock stands still but for what the test adds, however slow the machine is.
+    page.clock.install(time=0)
+    page.clock.pause_at(3600)
+    body = "for (const text of argument) m.announce(text); return document.getElementById('live-region').textContent;"
+    assert run("copying", body, ["first", "second", "third"]) == "first"
+    page.clock.fast_forward(4_900)
+    assert page.locator("#live-region").text_content() == "first"
+    page.clock.fast_forward(200)
+    assert page.locator("#live-region").text_content() == "third"
+
+
 def test_the_scale_is_of_the_view_and_one_stall_does_not_flatten_it(run: Any) -> None:
     histogram = [0] * 256
     histogram[1], histogram[40], histogram[60], histogram[200] = 10, 5000, 4900, 1
