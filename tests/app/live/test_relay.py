@@ -16,6 +16,7 @@ import pytest
 from mycroft.analysis.fleet import Window as Span
 from mycroft.analysis.fleet import partial
 from mycroft.analysis.fleet.summaries import DIMENSIONS, OP_STATES, SUMMARY, summarise
+from mycroft.app.cli import main
 from mycroft.app.config import ConfigError
 from mycroft.app.live.config import LiveConfig
 from mycroft.app.live.relay import Operations, Relay, _what_counts, check, name_of
@@ -337,3 +338,10 @@ def test_settings_that_no_relay_can_use_are_refused_at_once(
 ) -> None:
     with pytest.raises(error, match=words):
         check(LiveConfig(data_dir=tmp_path, **settings))  # type: ignore[arg-type]
+
+
+def test_options_of_a_relay_need_a_collector_above(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["collect", "--data", str(tmp_path), "--relay-name", "r1"]) == 2
+    assert "--relay-name goes with --upstream" in capsys.readouterr().err
+    assert main(["collect", "--data", str(tmp_path), "--upstream", "nowhere"]) == 2
+    assert "expected an address" in capsys.readouterr().err
