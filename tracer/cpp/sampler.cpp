@@ -231,7 +231,10 @@ void Recorder::sample_ops(uint64_t now_ticks) noexcept {
     ++open_ops_;
     const uint64_t enq_ns = get(o.enq_ns);
     if (oldest_open_ns_ == 0 || enq_ns < oldest_open_ns_) oldest_open_ns_ = enq_ns;
-    if (get(o.shown) != gen || passed_ms(now_ticks, get(o.shown_ticks), kRepeatOpenMs)) {
+    // That the kernel had not started must not stay the last word once it has.
+    const bool started_since = get(o.kstart_ticks) > get(o.shown_ticks);
+    if (get(o.shown) != gen || started_since ||
+        passed_ms(now_ticks, get(o.shown_ticks), kRepeatOpenMs)) {
       set(o.shown, gen);
       set(o.shown_ticks, now_ticks);
       write_op(o, i, gen, OpState::open);
