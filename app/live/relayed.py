@@ -1,8 +1,10 @@
 """Jobs that relays tell of: watched by their summaries, judged by rows that are fetched of the suspects only.
 
 What summaries can tell is that a job stands, and which of its operations everything else waits for. Then an incident
-opens that names nobody, the relays of the suspects are asked once for their rows, and what these show becomes its
-verdict. A relay that is silent is left out and said: nothing is known of its ranks, so nobody is named with confidence.
+opens that names nobody, the relays of the suspects are asked for their rows, and what these show becomes its verdict.
+A checkpoint looks the same while it is young: nobody is told of the incident before somebody is named or the job has
+stood for as long as a pause may last, and then rows are asked for once more if the first ones named nobody.
+A relay that is silent is left out and said: nothing is known of its ranks, so nobody is named with confidence.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from mycroft.analysis.config import FLOW_DEFAULTS
 from mycroft.analysis.fleet import merge
 from mycroft.analysis.fleet.summaries import STANDS_NS, SUMMARY, Suspects, find_suspects, rows_of
-from mycroft.app.live.incidents import Incidents
+from mycroft.app.live.incidents import Event, Incidents
 from mycroft.app.live.relay import MOST_PULLED, name_of
-from mycroft.app.live.state import Incident, LiveState
+from mycroft.app.live.state import EvidenceRequest, Incident, LiveState
 from mycroft.app.live.watch import BLIND_S, blind_finding
 from mycroft.loaders.collector import RelaySeen
 from mycroft.tracer.agent.summary import Part
@@ -34,6 +37,10 @@ _LEAST_SILENT_S: Final = 20.0
 _SAID_S: Final = 86_400.0
 # The job under which incidents of relays themselves are kept.
 RELAYS: Final = "relays"
+# A job may stand for so long without anything being wrong.
+_PAUSE_NS: Final = FLOW_DEFAULTS.app_ns
+# What a rank in a pause looks like: a verdict of rows alone does not ask how old they are.
+_PATIENT: Final = frozenset({"absent", "dataloader", "checkpoint", "code_divergence"})
 _MOST_KEYS: Final = 64
 _MOST_SAID: Final = 8
 
@@ -67,12 +74,13 @@ class Relayed:
     """All jobs that relays tell of. One thread but for `weighed`.
 
     `open_job` is given a name and a title and returns the incidents of that job; `publish` publishes what was brought
-    for an incident.
+    for an incident; `tell` tells people of a change of one.
     """
 
     state: LiveState
     open_job: Callable[[str, str], Incidents]
     publish: Callable[[str, Incident, str], None]
+    tell: Callable[[Event, Incident, str], None]
     evidence_s: float
     clock: Callable[[], float] = time.time
     _told: dict[str, tuple[tuple[int, int], list[_Told]]] = field(
@@ -83,7 +91,9 @@ class Relayed:
         default_factory=lambda: dict[str, tuple[Suspects, list[_Told], int, tuple[str, ...]]]()
     )
     _next: dict[str, float] = field(default_factory=lambda: dict[str, float]())
-    _brought: dict[str, int] = field(default_factory=lambda: dict[str, int]())
+    _brought: dict[str, tuple[int, int]] = field(default_factory=lambda: dict[str, tuple[int, int]]())
+    _unsaid: set[str] = field(default_factory=lambda: set[str]())
+    _lasting: set[str] = field(default_factory=lambda: set[str]())
     _unknown: dict[str, tuple[str, ...]] = field(default_factory=lambda: dict[str, tuple[str, ...]]())
     _silent: dict[str, RelaySeen] = field(default_factory=lambda: dict[str, RelaySeen]())
     _grouped: dict[tuple[str, int], tuple[frozenset[int], str]] = field(
@@ -181,13 +191,18 @@ class Relayed:
             incidents.take([], judged=True, why="")
             return
         opened = self.state.incidents(job=name, only_open=True)
+        unknown = (*left_out, *sorted({host for one in told for host in one.part.silent}))
+        if missing:
+            unknown = (*unknown, f"{missing} processes of which no relay tells")
         if opened:
             # It stands still: what was said goes on to be so.
             incidents.take([dict(one.finding) for one in opened], judged=True, why="the job still stands")
+            oldest_ns = min((one.oldest_ns for one in speaking if one.oldest_ns is not None), default=at_ns)
+            if at_ns - oldest_ns >= _PAUSE_NS:
+                self._lasting.update(one.incident for one in opened)
+                for one in opened:
+                    self._lasts(one, title, suspects, speaking, at_ns)
         else:
-            unknown = (*left_out, *sorted({host for one in told for host in one.part.silent}))
-            if missing:
-                unknown = (*unknown, f"{missing} processes of which no relay tells")
             self._suspects[name] = (suspects, speaking, at_ns, unknown)
             finding = standing_finding(title, suspects, unknown)
             incidents.take([finding], judged=True, why="summaries show that the job stands")
@@ -239,13 +254,37 @@ class Relayed:
         """Whether relays tell of a job, and no agent."""
         return job in self._names
 
-    def opened(self, job: str, incident: Incident) -> None:
-        """Ask for the rows of the suspects of a new incident, once."""
+    def changed(self, event: Event, job: str, incident: Incident, title: str) -> None:
+        """Hear of a change of an incident, and tell of it once there is something to tell."""
+        if event == "opened" and self._asks(job, incident):
+            self._unsaid.add(incident.incident)
+            return
+        if incident.incident in self._unsaid:
+            self._unsaid.discard(incident.incident)
+            if event == "closed":
+                return
+            event = "opened"
+        self.tell(event, incident, title)
+
+    def _asks(self, job: str, incident: Incident) -> bool:
+        """Ask for the rows of the suspects of a new incident; return whether it is one that has such."""
         suspects, speaking, at_ns, unknown = self._suspects.pop(job, (None, [], 0, ()))
         if suspects is None:
-            return
+            return False
         if unknown:
             self._unknown[incident.incident] = unknown
+        self._ask(incident, suspects, speaking, at_ns)
+        return True
+
+    def _lasts(self, incident: Incident, title: str, suspects: Suspects, speaking: Sequence[_Told], at_ns: int) -> None:
+        """Tell of an incident that is no pause any more; ask once more where rows of before named nobody."""
+        if incident.incident in self._unsaid:
+            self.changed("revised", incident.job, incident, title)
+        requests = self.state.requests(incident.incident)
+        if incident.category == "unknown" and len({r.until_ns for r in requests}) == 1 and _are_over(requests):
+            self._ask(incident, suspects, speaking, at_ns)
+
+    def _ask(self, incident: Incident, suspects: Suspects, speaking: Sequence[_Told], at_ns: int) -> None:
         asked = 0
         for relay, names in who_has(suspects.ranks, speaking).items():
             self.state.ask(incident.incident, relay, names[:MOST_PULLED], until_ns=at_ns)
@@ -258,20 +297,34 @@ class Relayed:
         for incident in self.state.incidents(job=job, only_open=True):
             requests = self.state.requests(incident.incident)
             over = [r for r in requests if r.ended is not None or now - r.created > self.evidence_s]
-            files = len(self.state.evidence(incident.incident))
-            if requests and len(over) == len(requests) and files and self._brought.get(incident.incident) != files:
-                self._brought[incident.incident] = files
+            brought = (len(self.state.evidence(incident.incident)), len(requests))
+            if (
+                requests
+                and len(over) == len(requests)
+                and brought[0]
+                and self._brought.get(incident.incident) != brought
+            ):
+                self._brought[incident.incident] = brought
                 missing = len(requests) - sum(r.ended is not None for r in requests)
                 said = f"; {missing} relays did not bring them in time" if missing else ""
                 self.publish(job, incident, f"rows of the suspects arrived from {len(requests)} relays{said}")
 
-    def weighed(self, incident: str, finding: dict[str, Any]) -> dict[str, Any]:
-        """Return a finding with no more confidence than is due where something of the job is not known."""
+    def weighed(self, job: str, incident: str, finding: dict[str, Any]) -> dict[str, Any] | None:
+        """Return a finding with no more confidence than is due where something of the job is not known.
+
+        None: it names a rank that does not come, and the job has not stood for longer than a pause may last.
+        """
+        if self.is_of(job) and finding["category"] in _PATIENT and incident not in self._lasting:
+            return None
         unknown = self._unknown.get(incident)
         if not unknown:
             return finding
         said = f"nothing is known of the ranks of {_some(unknown)}"
         return {**finding, "confidence": "low", "confidence_why": [*finding["confidence_why"], said]}
+
+
+def _are_over(requests: Sequence[EvidenceRequest]) -> bool:
+    return all(request.ended is not None for request in requests)
 
 
 def patience_s(relay: RelaySeen) -> float:

@@ -357,11 +357,12 @@ class LiveState:
     # ---- evidence ------------------------------------------------------------------
 
     def ask(self, incident: str, host: str, processes: Sequence[str], *, until_ns: int = 0) -> str:
-        """Ask the agent of a host for evidence of processes; once an incident and host."""
+        """Ask the agent of a host for evidence of processes; once an incident, host and moment `until_ns`."""
         request = new_id()
         with self._state.transaction() as connection:
             known = connection.execute(
-                "SELECT request FROM live_requests WHERE incident = ? AND host = ?", (incident, host)
+                "SELECT request FROM live_requests WHERE incident = ? AND host = ? AND until_ns = ?",
+                (incident, host, until_ns),
             ).fetchone()
             if known is not None:
                 return str(known["request"])

@@ -287,6 +287,7 @@ class Watch:
                 self.state,
                 lambda name, title: self._job_named(name, title).incidents,
                 self._publish_brought,
+                self._told,
                 evidence_s=EVIDENCE_S,
             )
         try:
@@ -332,11 +333,10 @@ class Watch:
     # ---- incidents -----------------------------------------------------------------
 
     def _incident(self, name: str, title: str, event: Event, incident: Incident) -> None:
-        self._told(event, incident, title)
         if self._relayed is not None and self._relayed.is_of(name):
-            if event == "opened":
-                self._relayed.opened(name, incident)
+            self._relayed.changed(event, name, incident, title)
             return
+        self._told(event, incident, title)
         job = self._jobs.get(name)
         group = self._processes_of(name)
         if job is None or not group:
@@ -410,7 +410,7 @@ class Watch:
             matching.sort(key=lambda f: f["category"] != incident.category)
             finding = matching[0] if matching else None
             if finding is not None and self._relayed is not None:
-                finding = self._relayed.weighed(incident.incident, finding)
+                finding = self._relayed.weighed(item.job, incident.incident, finding)
             revision = item.revision
             if evidence and finding is not None and incident.closed is None:
                 before = incident.revisions

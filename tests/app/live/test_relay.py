@@ -115,9 +115,9 @@ def test_job_that_stands_gets_its_verdict_from_rows_of_the_suspects(tiers: Tiers
     tiers.hear(job, until_ns=job.last)
     tiers.tell()
     state = tiers.watch.state
-    assert [event for event, _ in tiers.told] == ["opened"]
-    incident = tiers.told[0][1]
-    # Summaries alone name nobody.
+    [incident] = state.incidents()
+    # Summaries alone name nobody, and nobody is told of what may be a checkpoint.
+    assert tiers.told == []
     assert (incident.ranks, incident.hosts, incident.status) == ((), (), "cannot_tell")
     requests = state.requests(incident.incident)
     assert {request.host for request in requests} == {"relay.r0", "relay.r1"}
@@ -128,6 +128,7 @@ def test_job_that_stands_gets_its_verdict_from_rows_of_the_suspects(tiers: Tiers
     incident = state.incident(incident.incident)
     assert FAULTY in incident.ranks and len(incident.ranks) <= 2
     assert (incident.category, incident.closed, incident.revisions) == ("link_fault", None, 2)
+    assert [(event, one.category) for event, one in tiers.told] == [("opened", "link_fault")]
     assert incident.trace is not None and incident.page is not None
     # Once an incident: that the job still stands asks for nothing more, and takes nothing back.
     tiers.tell()
@@ -136,6 +137,34 @@ def test_job_that_stands_gets_its_verdict_from_rows_of_the_suspects(tiers: Tiers
     assert state.incident(incident.incident).ranks == incident.ranks
     [seen] = state.jobs()
     assert (seen.title, seen.facts["processes"], seen.facts["relays"]) == ("simulated", 16, 2)
+
+
+def test_rank_that_does_not_come_is_named_once_that_is_no_pause(tiers: Tiers) -> None:
+    late = Job("absent", rank=FAULTY, until_ns=time.time_ns(), after_s=30.0)
+    young = truth(late.simulated)["injected_ns"] + 9 * SECOND - late.first
+    steps = late.batches(first_ns=young, step_ns=10 * SECOND)
+
+    def hear() -> None:
+        for number, batch in enumerate(next(steps)[1]):
+            tiers.relays[number % len(tiers.relays)].window.take(batch)
+        tiers.tell()
+
+    hear()
+    state = tiers.watch.state
+    [incident] = state.incidents()
+    tiers.bring()
+    assert (state.incident(incident.incident).category, tiers.told) == ("unknown", [])
+    hear()
+    assert [(event, one.category) for event, one in tiers.told] == [("opened", "unknown")]
+    tiers.bring()
+    found = state.incident(incident.incident)
+    assert (found.category, found.ranks) == ("absent", (FAULTY,))
+    assert [event for event, _ in tiers.told] == ["opened", "revised"]
+    # Rows are asked for twice at most, however long it stands.
+    asked = state.requests(incident.incident)
+    assert len({request.until_ns for request in asked}) == 2
+    hear()
+    assert len(state.requests(incident.incident)) == len(asked)
 
 
 def test_job_that_goes_on_asks_for_nothing(tiers: Tiers, job: Job) -> None:
@@ -155,7 +184,7 @@ def test_half_a_job_is_not_judged_as_the_whole(tiers: Tiers, job: Job) -> None:
     assert tiers.watch._relayed is not None
     tiers.watch._relayed._first = dict.fromkeys(tiers.watch._relayed._first, time.time() - 60.0)
     tiers.tell()
-    [(_, incident)] = tiers.told
+    [incident] = tiers.watch.state.incidents()
     assert "nothing is known of the ranks of 8 processes of which no relay tells" in incident.finding["why"]
     other.close()
 
@@ -167,7 +196,9 @@ def test_incident_closes_when_the_job_is_over(tiers: Tiers, job: Job) -> None:
         for process in relay.window.processes.values():
             process.status = replace(process.status, closed=True)
     tiers.tell()
-    assert [event for event, _ in tiers.told] == ["opened", "closed"]
+    [incident] = tiers.watch.state.incidents()
+    assert incident.closed is not None
+    assert tiers.told == []  # nobody had heard of it
 
 
 def test_silent_relay_is_said_and_nobody_is_named_with_confidence(tiers: Tiers, job: Job) -> None:
@@ -184,7 +215,7 @@ def test_silent_relay_is_said_and_nobody_is_named_with_confidence(tiers: Tiers, 
     for batch in batches[::2]:
         tiers.relays[0].window.take(batch)
     tiers.tell()
-    opened = {incident.hosts: incident for event, incident in tiers.told if event == "opened"}
+    opened = {incident.hosts: incident for incident in tiers.watch.state.incidents()}
     assert "blind for 8 ranks" in opened["relay.r1",].summary
     assert opened["relay.r1",].job == "relays"
     standing = opened[()]
