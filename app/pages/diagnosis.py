@@ -19,7 +19,7 @@ from mycroft.app.pages.panel import Child, empty, figure, link, panel
 from mycroft.app.pages.timeline_panel import timeline_panel
 from mycroft.app.pages.trace_page import TracePage, open_trace
 from mycroft.app.pages.verdict_band import Context, Finding, RankFacts
-from mycroft.app.reads import coverage, flows, operations, ranks, shown, surroundings, verdicts
+from mycroft.app.reads import blame, coverage, flows, operations, ranks, shown, surroundings, verdicts
 from mycroft.app.reads.ranks import RankRow
 
 
@@ -47,7 +47,16 @@ def context_of(
         number_of=partial(flows.number_in_addresses, page.reader),
         iteration=None if since_ns is None else surroundings.iteration_before(page.reader, since_ns),
         coverage=coverage.coverage_of(page.reader),
+        waited_ns=_waited_ns(page, finding),
     )
+
+
+def _waited_ns(page: TracePage, finding: Finding | None) -> int | None:
+    """Return the longest wait of those that a finding keeps waiting, by the end of the evidence; None: not known."""
+    if finding is None or finding["status"] == "slow":
+        return None
+    waits = blame.open_waits(page.reader)
+    return max((waits[rank] for rank in finding["victims"]["ranks"] if rank in waits), default=None)
 
 
 def _device(row: RankRow) -> str | None:

@@ -51,7 +51,8 @@ def _same_number(_comm: str, seq: int, _op: str, _ranks: Sequence[int]) -> int |
 class Context:
     """What a page needs to know of the trace to write a verdict: addresses, files and ranks by name.
 
-    `iteration` is the last that a log tells before the finding began, `coverage` what the evidence lacks.
+    `iteration` is the last that a log tells before the finding began, `coverage` what the evidence lacks, `waited_ns`
+    for how long those who wait had done so by the end of the evidence.
     """
 
     links: TraceLinks
@@ -61,6 +62,7 @@ class Context:
     number_of: NumberOf = _same_number
     iteration: int | None = None
     coverage: Coverage | None = None
+    waited_ns: int | None = None
 
     def op(self, named: Mapping[str, Any], ranks: Sequence[int]) -> str | None:
         """Return the address of an operation that the verdict names; None where it does not say which.
@@ -164,6 +166,8 @@ def _what(finding: Finding, context: Context) -> html.Div:
         group.append(f" · {words.plural(size, 'rank')}")
     waiting = finding["victims"]["count"]
     effect = {"hang": "waiting", "crash": "waiting", "slow": "slowed"}.get(finding["status"], "affected")
+    if effect == "waiting" and context.waited_ns is not None:
+        effect += f", {words.duration(context.waited_ns)} when the evidence ends"
     return _fact(
         f"What · {words.status(finding['status']).lower()}",
         value,

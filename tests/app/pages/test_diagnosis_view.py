@@ -68,12 +68,13 @@ def test_the_band_and_the_quality_tell_where_the_rank_stands_and_what_the_eviden
     more = replace(
         context(),
         ranks={5: RankFacts(host="hx-a03", nic="NIC mlx5_2", place="DP 0", ring="ring position 6 of 16")},
+        waited_ns=642_300_000_000,
         iteration=1842,
         coverage=Coverage(16, 3, 0, 13, 1, 40, 4, 4, 1_200_000),
     )
     found = diagnosis_view.view(verdict, diagnosis_view.finding_of(verdict, "f1"), more)
     band = text_of(by_class(found, "verdict")[0])
-    for part in ("NIC mlx5_2", "DP 0 · ring position 6 of 16", "after iteration 1,842"):
+    for part in ("NIC mlx5_2", "DP 0 · ring position 6 of 16", "after iteration 1,842", "waiting, 10 min 42 s when"):
         assert part in band
     whole = text_of(found)
     for part in ("3 with older operations overwritten", "13 from the first", "40 records or lines of 1 file"):
