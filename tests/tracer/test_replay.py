@@ -25,6 +25,7 @@ SCENARIOS = {
     "kernel_events_lost": 1,
     "kernel_events_asked_only": 1,
     "stall_kernel": 1,
+    "stall_in_kernel": 1,
     "abort_kernel": 1,
     "stall_absent": 4,
     "stall_gpu_idle": 4,
@@ -73,6 +74,17 @@ def test_trace_is_exactly_what_the_script_did(tools: Tools, tmp_path: Path, scen
         if (differences := compare(truth, trace, exact_times=scenario not in INEXACT))
     }
     assert wrong == {}
+
+
+@pytest.mark.parametrize("abi", range(3, 8))
+@pytest.mark.parametrize(("scenario", "starts"), [("stall_kernel", [False, False]), ("stall_in_kernel", [True])])
+def test_open_operation_tells_whether_its_kernel_has_started(
+    tools: Tools, tmp_path: Path, scenario: str, starts: list[bool], abi: int
+) -> None:
+    assert tools.replay(scenario, abi, tmp_path).returncode == 0
+    [(_, trace)] = load(tmp_path)
+    last = {op["op_id"]: op for op in rows(trace.tables["op"])}
+    assert [op["kstart_ts"] is not None for op in last.values() if op["op_state"] == "open"] == starts
 
 
 @pytest.mark.parametrize("abi", [2, 7])

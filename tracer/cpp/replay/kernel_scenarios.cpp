@@ -62,6 +62,14 @@ void stand_before_kernel(Stage& stage, PlayedComm& comm) {
   p.hold(kStallSeconds);
 }
 
+// The kernel of the newest operation starts, and stays in the operation.
+void enter_kernel(Stage& stage, PlayedComm& comm, const PlayedOp& op) {
+  Player& p = stage.player;
+  if (p.host.abi() < 3) return;
+  p.progress.run(
+      [&] { p.host.kernel_start(comm.context, 0, p.pass() - kDelivery - kGpuBehind, op.coll); });
+}
+
 }  // namespace
 
 void intra_node(Stage& stage) {
@@ -120,6 +128,23 @@ void stall_kernel(Stage& stage) {
   PlayedComm& comm = world(stage);
   begin_trace(stage);
   stand_before_kernel(stage, comm);
+}
+
+// A kernel that starts after its operation was written as not started, and waits for somebody who
+// does not come.
+void stall_in_kernel(Stage& stage) {
+  Player& p = stage.player;
+  PlayedComm& comm = world(stage);
+  begin_trace(stage);
+  const OpPlan plan = inside_host(stage);
+  const PlayedOp* first = p.begin(comm, plan, coll_of(plan));
+  run_kernel(stage, comm, *first, true);
+  p.let_close();
+  const PlayedOp* op = p.begin(comm, plan, coll_of(plan));
+  p.truth.ops.back().state = p.host.abi() < 3 ? "enqueued" : "open";
+  p.hold(1);
+  enter_kernel(stage, comm, *op);
+  p.hold(1);
 }
 
 // The same, and the job is then aborted in order.

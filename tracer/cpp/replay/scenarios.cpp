@@ -545,6 +545,7 @@ const std::vector<Scenario>& scenarios() {
       {"kernel_events_lost", 1, kernel_events_lost, kWithKernels},
       {"kernel_events_asked_only", 1, kernel_events_asked_only, kWithKernels},
       {"stall_kernel", 1, stall_kernel, kWithKernels},
+      {"stall_in_kernel", 1, stall_in_kernel, kWithKernels},
       {"abort_kernel", 1, abort_kernel, kWithKernels},
       {"stall_absent", 4, stall_absent},
       {"stall_gpu_idle", 4, stall_gpu_idle},

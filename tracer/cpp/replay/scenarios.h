@@ -56,6 +56,7 @@ void kernel_events(Stage& stage);
 void kernel_events_lost(Stage& stage);
 void kernel_events_asked_only(Stage& stage);
 void stall_kernel(Stage& stage);
+void stall_in_kernel(Stage& stage);
 void abort_kernel(Stage& stage);
 
 }  // namespace mycroft::replay
