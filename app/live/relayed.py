@@ -23,7 +23,7 @@ from mycroft.analysis.fleet import merge
 from mycroft.analysis.fleet.summaries import STANDS_NS, SUMMARY, Suspects, find_suspects, rows_of
 from mycroft.app.live.incidents import Event, Incidents
 from mycroft.app.live.relay import MOST_PULLED, name_of
-from mycroft.app.live.state import EvidenceRequest, Incident, LiveState
+from mycroft.app.live.state import Incident, LiveState
 from mycroft.app.live.watch import BLIND_S, blind_finding
 from mycroft.loaders.collector import RelaySeen
 from mycroft.tracer.agent.summary import Part
@@ -280,8 +280,9 @@ class Relayed:
         """Tell of an incident that is no pause any more; ask once more where rows of before named nobody."""
         if incident.incident in self._unsaid:
             self.changed("revised", incident.job, incident, title)
-        requests = self.state.requests(incident.incident)
-        if incident.category == "unknown" and len({r.until_ns for r in requests}) == 1 and _are_over(requests):
+        # It has a trace once the first rows were judged.
+        still_unknown = incident.category == "unknown" and incident.trace is not None
+        if still_unknown and len({request.until_ns for request in self.state.requests(incident.incident)}) == 1:
             self._ask(incident, suspects, speaking, at_ns)
 
     def _ask(self, incident: Incident, suspects: Suspects, speaking: Sequence[_Told], at_ns: int) -> None:
@@ -321,10 +322,6 @@ class Relayed:
             return finding
         said = f"nothing is known of the ranks of {_some(unknown)}"
         return {**finding, "confidence": "low", "confidence_why": [*finding["confidence_why"], said]}
-
-
-def _are_over(requests: Sequence[EvidenceRequest]) -> bool:
-    return all(request.ended is not None for request in requests)
 
 
 def patience_s(relay: RelaySeen) -> float:
