@@ -1,7 +1,7 @@
 """The producing side: trace files, the recorder, the NCCL profiler plugin; knows nothing else of ours."""
 
 from mycroft.tracer._core import TraceError, TracerOffError
-from mycroft.tracer.export import export_trace, read_export
+from mycroft.tracer.export import export_bytes, export_trace, read_export
 from mycroft.tracer.plugin import plugin_path
 from mycroft.tracer.recording import Recorder
 from mycroft.tracer.trace import Communicator, Process, Trace, TraceFile, open_trace
@@ -14,6 +14,7 @@ __all__ = [
     "TraceError",
     "TraceFile",
     "TracerOffError",
+    "export_bytes",
     "export_trace",
     "open_trace",
     "plugin_path",

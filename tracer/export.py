@@ -6,6 +6,7 @@ columns that a kind does not have are NULL (absent in JSON). docs/record-format.
 
 from __future__ import annotations
 
+import io
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -132,9 +133,7 @@ def export_trace(traces: Sequence[Trace], path: str | Path, *, format_: str) -> 
     table = wide_table(traces)
     path = Path(path)
     if format_ == "parquet":
-        # The kinds stay readable at the head of the file: that is how a loader recognises it.
-        codecs = {name: "none" if name == "kind" else "zstd" for name in table.schema.names}
-        pq.write_table(table, path, compression=codecs)
+        _write_parquet(table, path)
     elif format_ == "arrow":
         with ipc.new_file(str(path), table.schema) as sink:
             sink.write_table(table)
@@ -146,6 +145,19 @@ def export_trace(traces: Sequence[Trace], path: str | Path, *, format_: str) -> 
     else:
         raise ExportError(f"format {format_!r}: expected one of {', '.join(FORMATS)}")
     return table.num_rows
+
+
+def export_bytes(traces: Sequence[Trace]) -> bytes:
+    """Return traces as the bytes of a Parquet export, for who may write to no folder."""
+    sink = io.BytesIO()
+    _write_parquet(wide_table(traces), sink)
+    return sink.getvalue()
+
+
+def _write_parquet(table: Table, sink: Path | io.BytesIO) -> None:
+    # The kinds stay readable at the head of the file: that is how a loader recognises it.
+    codecs = {name: "none" if name == "kind" else "zstd" for name in table.schema.names}
+    pq.write_table(table, sink, compression=codecs)
 
 
 def _parse_lines(path: Path, losses: Counter[str]) -> Table:

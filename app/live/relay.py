@@ -13,14 +13,12 @@ import os
 import queue
 import secrets
 import socket
-import tempfile
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -35,7 +33,7 @@ from mycroft.app.live.watch import PATIENCE_S, newest_of_each_rank
 from mycroft.loaders.collector import Process, Window, fresh_until, traces_of
 from mycroft.loaders.collector.segments import TIME_OF
 from mycroft.loaders.store import aggregate
-from mycroft.tracer import export_trace
+from mycroft.tracer import export_bytes
 from mycroft.tracer.agent.agent import lock_folder
 from mycroft.tracer.agent.batch import MOST_WIRE_BYTES, Batch, BatchKey, encode
 from mycroft.tracer.agent.sender import Answer, Collector, Request, Sender
@@ -252,7 +250,7 @@ class Relay:
         size = 0
         for first in range(0, len(found), _AT_ONCE):
             traces = [cut(trace, request.until_ns) for trace in traces_of(found[first : first + _AT_ONCE])]
-            data = _exported(traces)
+            data = export_bytes(traces)
             size += len(data)
             if size > MOST_PULLED_BYTES:
                 problems.append(f"the rows of {len(found) - first} ranks are left out: more than {MOST_PULLED_BYTES} B")
@@ -359,13 +357,6 @@ def cut(trace: Trace, until_ns: int) -> Trace:
         tables[kind] = table.filter(pc.fill_null(pc.less_equal(times, until_ns), True))
     last = trace.last_tick_ns
     return replace(trace, tables=tables, last_tick_ns=None if last is None else min(last, until_ns))
-
-
-def _exported(traces: Sequence[Trace]) -> bytes:
-    with tempfile.TemporaryDirectory(prefix="mycroft-relay-") as folder:
-        path = Path(folder) / "rows.parquet"
-        export_trace(traces, path, format_="parquet")
-        return path.read_bytes()
 
 
 def check(config: LiveConfig) -> None:

@@ -15,7 +15,6 @@ import socket
 import stat
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import Final
 
 from mycroft.tracer.agent.rings import Ring
-from mycroft.tracer.export import export_trace
+from mycroft.tracer.export import export_bytes
 from mycroft.tracer.process_state import process_state
 
 PY_SPY_S: Final = 10.0
@@ -260,7 +259,5 @@ def _ring(ring: Ring, label: str) -> Iterator[Found]:
     head = ring.file.header["head"]
     state = process_state(ring.process)
     trace = ring.file.read(max(0, head - RING_RECORDS), live=state is None or state.exists)
-    with tempfile.TemporaryDirectory(prefix="mycroft-agent-") as folder:
-        path = Path(folder) / "ring.parquet"
-        export_trace([replace(trace, process=ring.process, state=state)], path, format_="parquet")
-        yield Found(f"{label}.trace.parquet", path.read_bytes())
+    # No file on the way: the units of deploy/ leave an agent nowhere to write but its state, not even /tmp.
+    yield Found(f"{label}.trace.parquet", export_bytes([replace(trace, process=ring.process, state=state)]))

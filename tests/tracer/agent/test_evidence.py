@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
@@ -113,7 +114,10 @@ def test_only_the_end_of_a_long_log_is_brought_from_a_whole_line_on(
     assert len(data) <= 100 and data.startswith(b"line ") and data.endswith(b"line 999\n")
 
 
-def test_ring_is_brought_as_an_export_that_the_loaders_read(tmp_path: Path) -> None:
+def test_ring_is_brought_as_an_export_that_the_loaders_read_also_where_no_temporary_files_may_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     with process(tmp_path, log=tmp_path / "err") as ring:
         found = by_name(ring)
     path = tmp_path / "back.parquet"
