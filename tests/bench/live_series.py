@@ -48,6 +48,8 @@ LAYOUTS = {8: Layout(tp=2, pp=2, dp=2, hosts=4), 16: Layout(tp=4, pp=2, dp=2, ho
 UNITS = {8: 300, 16: 100}
 # Other traffic makes an iteration five times as long; with less to send it stays below the 0.7 s that are asked for.
 GRADIENTS = {"bg_traffic": 1 << 16}
+# ... and its messages must take longer on the wire than this machine's scheduler adds to them at random: bytes/s.
+NETWORKS = {"bg_traffic": 8e6}
 HEALTHY_PART_S = 900.0
 WATCHED_WITHIN_S = 120.0
 # An iteration that took so many times the usual shows the first effect of a fault that slows.
@@ -420,7 +422,13 @@ def one(fault: str, seed: int, given: argparse.Namespace, root: Path, part_s: fl
         kernel_units=min(base.work.kernel_units, UNITS[given.ranks]),
         gradient_elements=GRADIENTS.get(fault, base.work.gradient_elements),
     )
-    scenario = replace(base, layout=layout, seed=seed, work=work if base.work.kernel_ms else base.work)
+    scenario = replace(
+        base,
+        layout=layout,
+        seed=seed,
+        work=work if base.work.kernel_ms else base.work,
+        nic_bytes_per_s=NETWORKS.get(fault, base.nic_bytes_per_s),
+    )
     run = Run(scenario, root / f"{fault}-{seed}", settle_s=given.settle, part_s=part_s, torch=given.torch)
     return {"fault": fault, "seed": seed, **run.run()}
 
