@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from mycroft.tracer._core import TraceError
 from mycroft.tracer.agent.batch import MOST_RINGS, Gap, RingStatus
-from mycroft.tracer.process_state import process_state
+from mycroft.tracer.process_state import in_container, local_pid, process_state, same_boot
 from mycroft.tracer.trace import Process, TraceFile
 
 LOG: Final = logging.getLogger("mycroft.agent")
@@ -25,6 +25,8 @@ SUFFIX: Final = ".ring"
 _JOB_VARIABLES: Final = (b"MYCROFT_JOB", b"SLURM_JOB_ID", b"TORCHELASTIC_RUN_ID", b"JOB_COMPLETION_INDEX")
 _MOST_ENVIRONMENT: Final = 1 << 20
 _SHORT_JOB: Final = 100
+# Other hosts that are named in the log, where many share a folder.
+_MOST_TOLD: Final = 5
 
 
 def process_key(process: Process) -> str:
@@ -35,8 +37,10 @@ def process_key(process: Process) -> str:
 
 def job_of(process: Process) -> str:
     """Return what the launcher calls the job of a process of this machine; empty: it says nothing, or not to us."""
+    if (number := local_pid(process)) is None:
+        return ""
     try:
-        with Path(f"/proc/{process.pid}/environ").open("rb") as source:
+        with Path(f"/proc/{number}/environ").open("rb") as source:
             found = dict(part.split(b"=", 1) for part in source.read(_MOST_ENVIRONMENT).split(b"\0") if b"=" in part)
     except (OSError, ValueError):
         return ""
@@ -59,9 +63,11 @@ class LogFile:
 
 def logs_of(process: Process) -> tuple[LogFile, ...]:
     """Return the files that standard error and output of a process of this machine go to; others are left out."""
+    if (number := local_pid(process)) is None:
+        return ()
     found: list[LogFile] = []
     for descriptor, name in ((2, "stderr"), (1, "stdout")):
-        link = Path(f"/proc/{process.pid}/fd/{descriptor}")
+        link = Path(f"/proc/{number}/fd/{descriptor}")
         try:
             about = link.stat()
             if stat.S_ISREG(about.st_mode):
@@ -133,6 +139,7 @@ class Rings:
         self._most = most
         self._rings: dict[Path, Ring] = {}
         self._refused: dict[Path, int] = {}
+        self._hosts: set[str] = set()
         self._first = 0
         self._pending: dict[str, int] = {}
         self._ending: set[str] = set()
@@ -242,6 +249,12 @@ class Rings:
                 self._cursors.pop(ring.key, None)
         self._refused = {path: inode for path, inode in self._refused.items() if path in seen}
 
+    def _say_other(self, host: str) -> None:
+        if host in self._hosts or len(self._hosts) >= _MOST_TOLD:
+            return
+        self._hosts.add(host)
+        LOG.info("leaves traces of host %s to the agent there; this one speaks for %s", host[:100], self._host)
+
     def _open(self, path: Path, inode: int) -> None:
         try:
             file = TraceFile(path)
@@ -254,8 +267,10 @@ class Rings:
             return
         if process.pid == 0:
             return  # its process has not introduced itself yet
-        if process.host and process.host != self._host:
+        # A container has a name of its own, as a pod has; the machine says by its boot that it is this one.
+        if process.host not in ("", self._host) and not (same_boot(process) and in_container(process)):
             self._refused[path] = inode
+            self._say_other(process.host)
             return
         key = process_key(process)
         head = header["head"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -18,6 +20,8 @@ import pytest
 from mycroft.tracer import read_export
 from mycroft.tracer.agent import evidence
 from mycroft.tracer.agent.rings import Ring, Rings
+from mycroft.tracer.process_state import process_state
+from mycroft.tracer.trace import ProcessState
 
 ROOT = Path(__file__).resolve().parents[3]
 # A process that is traced, and that dumps when asked through its pipe, as PyTorch's monitor thread does.
@@ -37,7 +41,7 @@ def monitor():
         except BlockingIOError:
             pass  # opened by the agent, nothing written yet
     Path(os.environ["TORCH_NCCL_DEBUG_INFO_TEMP_FILE"] + "0").write_bytes(b"a dump")
-writer = recorder(Path({folder!r}))
+writer = recorder(Path({folder!r}), host={host!r})
 write_ops(writer, 3)
 if pipe:
     if {answers}:
@@ -52,11 +56,19 @@ sys.stdin.read()
 
 
 @contextmanager
-def process(folder: Path, *, log: Path, answers: bool = True, **environment: str) -> Iterator[Ring]:
-    program = PROGRAM.format(root=str(ROOT), folder=str(folder / "rings"), answers=answers)
+def process(
+    folder: Path,
+    *,
+    log: Path,
+    answers: bool = True,
+    host: str = "host0",
+    around: tuple[str, ...] = (),
+    **environment: str,
+) -> Iterator[Ring]:
+    program = PROGRAM.format(root=str(ROOT), folder=str(folder / "rings"), answers=answers, host=host)
     with log.open("w") as sink:
         child = subprocess.Popen(
-            [sys.executable, "-c", program],
+            [*around, sys.executable, "-c", program],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=sink,
@@ -87,6 +99,39 @@ def test_flight_recorder_is_asked_through_its_pipe(tmp_path: Path) -> None:
     with process(tmp_path, log=tmp_path / "err", **where) as ring:
         found = by_name(ring)
     assert found["rank0.fr"].data == b"a dump"
+
+
+def container(own: Path) -> tuple[str, ...]:
+    """What starts a program as a container does: with numbers of its own, and with other files at a path."""
+    user = () if os.geteuid() == 0 else ("--map-root-user",)
+    namespaces = ("unshare", *user, "--pid", "--fork", "--kill-child", "--mount-proc")
+    return (*namespaces, "sh", "-c", f'mount -t tmpfs none {shlex.quote(str(own))} && exec "$@"', "sh")
+
+
+def test_process_of_a_container_is_followed_and_looked_into_from_around_it(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    own.mkdir()
+    where = {
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": str(own / "fr_"),
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": str(own / "dump_"),
+    }
+    with process(tmp_path, log=tmp_path / "err", host="a-pod", around=container(own), **where) as ring:
+        assert (ring.process.pid, ring.process.host) == (1, "host0")
+        found = by_name(ring)
+        assert not list(own.iterdir())
+    assert found["rank0.fr"].data == b"a dump"
+    assert b"MainThread" in found["rank0.stacks.txt"].data
+    (tmp_path / "back.parquet").write_bytes(found["rank0.trace.parquet"].data)
+    (trace,) = read_export(tmp_path / "back.parquet")
+    assert trace.state is not None and trace.state.exists
+    assert process_state(ring.process) == ProcessState(exists=False)
+
+
+def test_links_of_a_container_do_not_lead_out_of_it(tmp_path: Path) -> None:
+    (tmp_path / "tmp").symlink_to("/etc")
+    for path in ("/tmp/dump_0", "/../etc/dump_0"):
+        with contextlib.ExitStack() as opened, pytest.raises(OSError):
+            evidence._folder_inside(tmp_path, Path(path), opened)
 
 
 def test_pipe_that_is_none_is_said_and_not_written_to(tmp_path: Path) -> None:
