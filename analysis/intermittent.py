@@ -3,6 +3,9 @@
 Read from what the tracer sums up per flow of finished operations. The order matters: a proxy that sleeps also delays
 what its flows acknowledge and receive, so the local evidence of a receive buffer that nobody posted comes first, a
 send that was not handed over although the receiver was there comes second, and the network last.
+
+Before all of these: a process that was not run measures its own absence in every stage, and so does whoever waits for
+it. Its sampler, a thread of it that wakes by the clock, then wakes late and says so in the next heartbeat.
 """
 
 from __future__ import annotations
@@ -12,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_S, FlowLimits
+from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_MS, NS_PER_S, FlowLimits
 from mycroft.analysis.facts import Frames
-from mycroft.analysis.host_clocks import clock_offsets
+from mycroft.analysis.host_clocks import RANK_HOSTS, clock_offsets
 
 # The limits are the same for all stages, and nearly no row of a healthy job passes them.
 HELD: Final = """
@@ -52,6 +55,15 @@ LEFT JOIN calls theirs
 ORDER BY ALL
 LIMIT 200000
 """
+# Heartbeats whose sampler came so late that its process cannot have been run.
+LATE: Final = """
+SELECT rank, epoch_ns(ts) AS ts, CAST(late_ms AS BIGINT) * 1000000 AS late
+FROM heartbeat
+WHERE late_ms >= $1 AND ts >= make_timestamp_ns($2) AND ts < make_timestamp_ns($3)
+ORDER BY rank, ts
+LIMIT 200000
+"""
+WORLD: Final = "SELECT count(*) FROM ranks"
 # Flows of these ranks that ended while others were held.
 MOVED: Final = """
 SELECT DISTINCT rank, peer, channel, CAST(dir AS VARCHAR) AS dir, comm_id AS comm
@@ -65,6 +77,12 @@ TOGETHER_NS: Final = NS_PER_S
 MEMORY_NS: Final = 3600 * NS_PER_S
 # Part of the time that a flow was held in which another of its device must have ended, clear of both edges.
 CLEAR_NS: Final = 200_000_000
+# A sampler that wakes by the clock is later than this only where nobody ran its process.
+LATE_LEAST_NS: Final = 100_000_000
+# ... and a slice, which takes turns of both processes, was held for that where one of them was away for this part.
+LATE_SHARE: Final = 0.25
+# A heartbeat tells of the time since the one before.
+BEAT_NS: Final = NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +106,15 @@ class Event:
     """Flows that one stage held at one time. `ranks`: several where the evidence fits each of them."""
 
     component: str
-    """proxy or nic."""
+    """process, proxy or nic."""
     ranks: tuple[int, ...]
     began_ns: int
     end_ns: int
     flows: tuple[HeldFlow, ...]
     touches: Mapping[int, int]
     """Held flows by rank that they touch."""
+    late_ns: int = 0
+    """By how much the sampler of a process that was not run came late."""
 
     @property
     def held_s(self) -> float:
@@ -135,15 +155,70 @@ def events(
         row["late"] = _lateness(row, offsets)
     rows = [r for r in rows if since_ns <= r["end_ns"] <= until]
     rows.sort(key=lambda r: (r["end_ns"], r["rank"], r["channel"], r["peer"], r["dir"]))
+    away = _Away(store, rows, offsets) if rows else None
     found: list[Event] = []
     group: list[dict[str, Any]] = []
     for row in [*rows, None]:
         if group and (row is None or row["end_ns"] - group[0]["end_ns"] > TOGETHER_NS):
-            found += _events_of(group, limits)
+            found += _events_while(group, limits, away) if away is not None else []
             group = []
         if row is not None:
             group.append(row)
     return tuple(_narrowed(store, e, offsets) for e in found)
+
+
+class _Away:
+    """When processes were not run, by their samplers."""
+
+    def __init__(self, store: Frames, rows: Sequence[Mapping[str, Any]], offsets: Mapping[int, int]) -> None:
+        first = min(r["end_ns"] - _held_ns(r) for r in rows)
+        slack = max((abs(v) for v in offsets.values()), default=0) + 2 * BEAT_NS
+        last = max(r["end_ns"] for r in rows)
+        late = store.frame(LATE, (LATE_LEAST_NS // NS_PER_MS, max(0, first - slack), last + slack))
+        self.spans: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
+        for rank, ts, late_ns in late.iter_rows():
+            at = int(ts) - offsets.get(int(rank), 0)
+            self.spans[int(rank)].append((at - BEAT_NS - int(late_ns), at, int(late_ns)))
+        self.world = int(store.frame(WORLD).item()) if self.spans else 0
+        self.hosts = {int(r): int(h) for r, h in store.frame(RANK_HOSTS).iter_rows()} if self.spans else {}
+
+    def late_ns(self, rank: int, began_ns: int, end_ns: int) -> int:
+        """Return by how much the sampler of a rank came late in that time, at most."""
+        return max((late for a, b, late in self.spans.get(rank, ()) if a < end_ns and b > began_ns), default=0)
+
+    def everywhere(self, began_ns: int, end_ns: int) -> bool:
+        """Whether more than half of the job was not run then."""
+        return _more_than_half(sum(self.late_ns(rank, began_ns, end_ns) > 0 for rank in self.spans), self.world)
+
+
+def _held_ns(row: Mapping[str, Any]) -> int:
+    """Return for how long a row's flow was held, in whatever stage."""
+    return int(max(row["net"], row["wait"], row["post"]))
+
+
+def _events_while(rows: Sequence[dict[str, Any]], limits: FlowLimits, away: _Away) -> list[Event]:
+    """Take out what processes that were not run explain; what is left is for the rules over stages."""
+    if not away.spans:
+        return _events_of(rows, limits)
+    if away.everywhere(min(r["end_ns"] - _held_ns(r) for r in rows), rows[-1]["end_ns"]):
+        return []
+    late: dict[int, int] = {}
+    held: dict[int, list[HeldFlow]] = defaultdict(list)
+    for row in rows:
+        length, end = _held_ns(row), row["end_ns"]
+        for rank in (row["rank"], row["peer"]):
+            late_ns = away.late_ns(rank, end - length, end)
+            if late_ns >= LATE_SHARE * length:
+                late[rank] = max(late_ns, late.get(rank, 0))
+                held[rank].append(_flow(row, length))
+    found: list[Event] = []
+    # On one host they lack the same processor.
+    for host in sorted({away.hosts.get(r, -1 - r) for r in late}):
+        ranks = tuple(r for r in sorted(late) if away.hosts.get(r, -1 - r) == host)
+        event = _event("process", ranks, [f for r in ranks for f in held[r]])
+        found.append(replace(event, late_ns=max(late[r] for r in ranks)))
+    rest = [r for r in rows if not {r["rank"], r["peer"]} & set(late)]
+    return found + (_events_of(rest, limits) if rest else [])
 
 
 def _lateness(row: Mapping[str, Any], offsets: Mapping[int, int]) -> int:
@@ -202,7 +277,11 @@ def _events_of(rows: Sequence[dict[str, Any]], limits: FlowLimits) -> list[Event
 
 def _all_together(held: set[int], everyone: set[int]) -> bool:
     """Whether so many are held that it is the job, or its machine, that paused, and nobody stands out."""
-    return 2 * len(held) > len(everyone)
+    return _more_than_half(len(held), len(everyone))
+
+
+def _more_than_half(some: int, everyone: int) -> bool:
+    return 2 * some > everyone
 
 
 def _network(nets: Sequence[HeldFlow]) -> list[Event]:
@@ -267,19 +346,32 @@ def repeated(found: Sequence[Event], *, at_ns: int) -> tuple[Repeated, ...]:
 def _joined(found: Sequence[Repeated]) -> list[Repeated]:
     """Give events that fit two stages to the one that others show for sure.
 
-    A buffer that nobody posted is its proxy's own evidence: such a thread does not acknowledge or hand over either, so
+    A process that was not run again and again is why its neighbours see a device or a thread that stops. A buffer that
+    nobody posted is its proxy's own evidence: such a thread does not acknowledge or hand over either, so
     whatever else touches its rank is its doing. A slice that was only handed over late may have lacked a credit that
     the network lost; where the same device was seen to stop, it is that device again.
     """
     result = list(found)
-    for sure in (_posted_late, _of_network):
+    for sure in (_not_run, _posted_late, _of_network):
         for one in [r for r in result if sure(r)]:
             for other in [r for r in result if r is not one and not sure(r)]:
-                if (_posted_late(one) or other.handed_over_late) and _all_touch(other, one.ranks):
+                if _explains(one, other) and _all_touch(other, one.ranks):
                     result.remove(other)
                     events = tuple(sorted((*one.events, *other.events), key=lambda e: (e.end_ns, e.ranks)))
                     result[result.index(one)] = one = replace(one, events=events)
     return result
+
+
+def _explains(one: Repeated, other: Repeated) -> bool:
+    """Whether what is sure of one may be what the other only looks like."""
+    if _not_run(one) or _not_run(other):
+        # A link may be bad beside a process that was away once.
+        return _not_run(one) and len(one.events) >= len(other.events)
+    return _posted_late(one) or other.handed_over_late
+
+
+def _not_run(one: Repeated) -> bool:
+    return one.component == "process"
 
 
 def _posted_late(one: Repeated) -> bool:

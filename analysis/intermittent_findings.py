@@ -8,7 +8,7 @@ from typing import Final
 
 from mycroft.analysis.case import count_words
 from mycroft.analysis.certainty import LOST_CREDIT, LOST_CREDIT_WORDS, Certainty
-from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_MS, FlowLimits
+from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_MS, NS_PER_S, FlowLimits
 from mycroft.analysis.facts import Frames
 from mycroft.analysis.findings import iso
 from mycroft.analysis.intermittent import Repeated, events, repeated
@@ -19,6 +19,9 @@ from mycroft.analysis.verdict import Alternative, Component, Evidence, Finding, 
 ONCE: Final = 0.85
 NET_WORDS: Final = "what it sent was not acknowledged for {held:.1f} s, then went on"
 PROXY_WORDS: Final = "its proxy thread posted or handed over nothing for {held:.1f} s, then went on"
+PROCESS_WORDS: Final = "its sampler, which wakes by the clock, came {late:.1f} s late, and flows stood for {held:.1f} s"
+# Whether it was stopped, swapped out, throttled or lacked a processor is not in the trace.
+WHY_AWAY: Final = 0.75
 
 
 def intermittent_findings(
@@ -35,18 +38,25 @@ def intermittent_findings(
 
 def _finding(one: Repeated, hosts: Mapping[int, str | None]) -> Finding:
     net = one.component == "nic"
-    one_of = len(one.ranks) > 1
-    category, component = _class(net=net)
+    # Processes that were not run are all of them named; of devices that fit the evidence, one is meant.
+    one_of = len(one.ranks) > 1 and one.component != "process"
+    category, component = _CLASSES[one.component]
     longest = max(one.events, key=lambda e: (e.held_s, -e.began_ns))
     who = f"rank {one.ranks[0]} or rank {one.ranks[1]}" if len(one.ranks) == 2 else count_words(one.ranks)
     names = tuple(sorted({h for r in one.ranks if (h := hosts.get(r)) is not None}))
     times = len(one.events)
     held = longest.held_s
-    what = (NET_WORDS if net else PROXY_WORDS).format(held=held)
-    subject = f"The network of {who} (device or path)" if net else f"The communication library of {who}"
-    summary = f"{subject} stops for moments: {what} ({times} time{'s' if times > 1 else ''} so far)."
+    late = max(e.late_ns for e in one.events) / NS_PER_S
+    subject, words, next_step = _TOLD[one.component]
+    if one.component == "process" and len(one.ranks) > 1:
+        who = f"each of {count_words(one.ranks)}"
+    what = words.format(held=held, late=late)
+    summary = f"{subject.format(who=who)}: {what} ({times} time{'s' if times > 1 else ''} so far)."
     certainty = Certainty()
-    certainty.add("set size", 1 / len(one.ranks), f"the evidence fits {count_words(one.ranks)}")
+    if one.component == "process":
+        certainty.add("why", WHY_AWAY, "the trace does not say why the process was not run")
+    else:
+        certainty.add("set size", 1 / len(one.ranks), f"the evidence fits {count_words(one.ranks)}")
     certainty.add(
         "repetition", 1.0 if times > 1 else ONCE, f"{times} event{'s' if times > 1 else ''} of this component"
     )
@@ -73,16 +83,33 @@ def _finding(one: Repeated, hosts: Mapping[int, str | None]) -> Finding:
         since=iso(min(e.began_ns for e in one.events)),
         evidence=_evidence(one),
         alternatives=_alternatives(one, net=net),
-        next_steps=(
-            "ibstat; dmesg -T | grep -iE 'link|mlx'; link_downed and symbol errors of the port; then the cable"
-            if net
-            else "top -H of the process: what keeps the thread NCCL Progress from running; CPU limits and pinning",
-        ),
+        next_steps=(next_step,),
     )
 
 
-def _class(*, net: bool) -> tuple[str, Component]:
-    return ("link_fault", "nic") if net else ("proxy_stall", "process")
+_CLASSES: Final[dict[str, tuple[str, Component]]] = {
+    "nic": ("link_fault", "nic"),
+    "proxy": ("proxy_stall", "process"),
+    "process": ("process_stopped", "process"),
+}
+# Who, what, and what to look at.
+_TOLD: Final = {
+    "nic": (
+        "The network of {who} (device or path) stops for moments",
+        NET_WORDS,
+        "ibstat; dmesg -T | grep -iE 'link|mlx'; link_downed and symbol errors of the port; then the cable",
+    ),
+    "proxy": (
+        "The communication library of {who} stops for moments",
+        PROXY_WORDS,
+        "top -H of the process: what keeps the thread NCCL Progress from running; CPU limits and pinning",
+    ),
+    "process": (
+        "The process of {who} is not run for moments",
+        PROCESS_WORDS,
+        "top; vmstat 1 (swap, steal); nr_throttled in the cpu.stat of its cgroup: what takes its processor",
+    ),
+}
 
 
 def _flow(one: Repeated) -> Flow | None:
@@ -102,6 +129,13 @@ def _evidence(one: Repeated) -> tuple[Evidence, ...]:
     rows: list[Evidence] = []
     for event in one.events[-4:]:
         flow = event.flows[0]
+        if one.component == "process":
+            claim = (
+                f"the sampler of rank {event.ranks[0]} came up to {event.late_ns // NS_PER_MS} ms late between "
+                f"{iso(event.began_ns)} and {iso(event.end_ns)}"
+            )
+            key = {"rank": event.ranks[0]}
+            rows.append(Evidence(id=f"e{len(rows) + 1}", claim=claim, table="heartbeat", key=key, source="tracer"))
         claim = (
             f"{flow.kind} {flow.seq} from rank {flow.src} to rank {flow.dst} on channel {flow.channel}: "
             f"one slice held for {flow.held_ns // NS_PER_MS} ms, over at {iso(flow.end_ns)}"
@@ -120,6 +154,9 @@ def _evidence(one: Repeated) -> tuple[Evidence, ...]:
 
 
 def _alternatives(one: Repeated, *, net: bool) -> tuple[Alternative, ...]:
+    if one.component == "process":
+        words = "a process that is not run moves no data, whatever its link and its proxy do"
+        return (Alternative("link_fault", one.ranks, words), Alternative("proxy_stall", one.ranks, words))
     if not net:
         link = "the slice was not handed to the network, or its buffer not posted"
         if one.handed_over_late:

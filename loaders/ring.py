@@ -366,6 +366,7 @@ class _Traces:
             ts=(pl.col("tick") + 1).cast(pl.Datetime("ns")),
             sampler_ts=pl.col("tick").cast(pl.Datetime("ns")),
             pid_alive=pl.col("exists"),
+            late_ms=pl.lit(None, dtype=frame.schema["late_ms"]),
         )
         return pl.concat([frame, now.drop("tick", "exists")])
 

@@ -24,7 +24,7 @@ from mycroft.loaders.vocabulary import (
     TRANSPORTS,
 )
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 TRACE_META = Table(
     "trace_meta",
@@ -304,6 +304,7 @@ HEARTBEAT = Table(
         optional("last_progress_ts", "TIMESTAMP_NS", "latest completion, enqueue, kernel start or counter move"),
         optional("last_comm_id", "UINTEGER", "communicator of that progress"),
         optional("last_op_seq", "UBIGINT", "operation of that progress"),
+        optional("late_ms", "UINTEGER", "longest delay of the sampler since the row before: nobody ran its process, ms"),
     ),
     ("rank", "ts"),
 )

@@ -192,6 +192,7 @@ def _heartbeats(table: Table, ranks: np.ndarray[Any, Any]) -> pl.DataFrame:
         oldest_open_enq_ts=pl.col("oldest_open_ts"),
         last_progress_ts=pl.col("progress_ts"),
         last_op_seq=pl.col("op_seq"),
+        late_ms=pl.col("late_ms"),
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from mycroft.analysis.follow import follow
 from mycroft.analysis.intermittent import Event, HeldFlow, events, repeated
 from mycroft.analysis.intermittent_findings import intermittent_findings
 from mycroft.analysis.trigger import scan
-from tests.analysis.simulated_jobs import Rows, damaged, job
+from tests.analysis.simulated_jobs import Damage, Rows, damaged, job
 
 
 def test_healthy_job_fires_nothing() -> None:
@@ -108,3 +109,56 @@ def test_moment_in_which_everything_stood_accuses_nobody() -> None:
         return rows
 
     assert events(damaged("none", stood).store) == ()
+
+
+def held_while_late(late_ms: dict[int, int]) -> Damage:
+    """Everything that rank 9 sent in one operation was not acknowledged for 2 s; meanwhile samplers came late."""
+
+    def change(rows: Rows) -> Rows:
+        flow, beat = rows["flow"], rows["heartbeat"]
+        sent = (flow["trace"] == 9) & (flow["send"] != 0)
+        end = int(flow["end_ts"][sent].max()) - 5_000_000_000
+        flow["net_max_ns"][sent & (abs(flow["end_ts"] - end) < 200_000_000)] = 2_000_000_000
+        beat["late_ms"] = np.zeros(len(beat["trace"]), dtype=np.uint32)
+        then = (beat["ts"] > end - 1_500_000_000) & (beat["ts"] <= end + 200_000_000)
+        for rank, late in late_ms.items():
+            beat["late_ms"][then & (beat["trace"] == rank)] = late
+        return rows
+
+    return change
+
+
+def test_device_of_a_process_that_was_run_is_named() -> None:
+    # A few milliseconds are the kernel's timer, and somebody else's pause is none of this flow.
+    found = events(damaged("none", held_while_late({9: 20, 14: 1_500})).store)
+
+    # Nothing tells the two ends of a single flow apart.
+    assert [(e.component, e.ranks) for e in found] == [("nic", (1, 9))]
+
+
+def test_process_that_was_not_run_is_no_fault_of_its_network() -> None:
+    job = damaged("none", held_while_late({9: 1_500}))
+
+    (event,) = events(job.store)
+    (finding,) = intermittent_findings(job.store)
+
+    assert (event.component, event.ranks, event.late_ns) == ("process", (9,), 1_500_000_000)
+    assert (finding.category, finding.component, finding.confidence) == ("process_stopped", "process", "medium")
+    assert finding.root_cause.ranks == (9,)
+    assert not finding.root_cause.one_of
+    assert [e.table for e in finding.evidence] == ["heartbeat", "flow_ops"]
+    assert {a.category for a in finding.alternatives} == {"link_fault", "proxy_stall"}
+
+
+def test_machine_that_ran_hardly_any_process_accuses_nobody() -> None:
+    assert events(damaged("none", held_while_late(dict.fromkeys(range(4, 14), 1_500))).store) == ()
+
+
+def test_link_that_stops_more_often_than_its_process_is_still_the_link() -> None:
+    once = held("process", 7, (7, 3), 7, 10)
+    found = [once, held("nic", 7, (3, 7), 3, 20), held("nic", 7, (0, 7), 0, 30)]
+    assert {one.component for one in repeated(found, at_ns=found[-1].end_ns)} == {"process", "nic"}
+
+    found = [once, held("process", 7, (7, 3), 7, 15), held("nic", 7, (3, 7), 3, 20)]
+    (one,) = repeated(found, at_ns=found[-1].end_ns)
+    assert (one.component, one.ranks, len(one.events)) == ("process", (7,), 3)
