@@ -79,8 +79,10 @@ MEMORY_NS: Final = 3600 * NS_PER_S
 CLEAR_NS: Final = 200_000_000
 # A sampler that wakes by the clock is later than this only where nobody ran its process.
 LATE_LEAST_NS: Final = 100_000_000
-# ... and a slice, which takes turns of both processes, was held for that where one of them was away for this part.
-LATE_SHARE: Final = 0.25
+# A slice takes turns of both processes. Where one of them was away for the first part of the time that it was held, the
+# times of its stages say nothing of the network; where for the second, that is what held it.
+EXCUSED_SHARE: Final = 0.25
+AWAY_SHARE: Final = 0.5
 # A heartbeat tells of the time since the one before.
 BEAT_NS: Final = NS_PER_S
 
@@ -202,13 +204,16 @@ def _events_while(rows: Sequence[dict[str, Any]], limits: FlowLimits, away: _Awa
         return _events_of(rows, limits)
     if away.everywhere(min(r["end_ns"] - _held_ns(r) for r in rows), rows[-1]["end_ns"]):
         return []
+    excused: set[int] = set()
     late: dict[int, int] = {}
     held: dict[int, list[HeldFlow]] = defaultdict(list)
     for row in rows:
         length, end = _held_ns(row), row["end_ns"]
         for rank in (row["rank"], row["peer"]):
             late_ns = away.late_ns(rank, end - length, end)
-            if late_ns >= LATE_SHARE * length:
+            if late_ns >= EXCUSED_SHARE * length:
+                excused.add(rank)
+            if late_ns >= AWAY_SHARE * length:
                 late[rank] = max(late_ns, late.get(rank, 0))
                 held[rank].append(_flow(row, length))
     found: list[Event] = []
@@ -217,7 +222,7 @@ def _events_while(rows: Sequence[dict[str, Any]], limits: FlowLimits, away: _Awa
         ranks = tuple(r for r in sorted(late) if away.hosts.get(r, -1 - r) == host)
         event = _event("process", ranks, [f for r in ranks for f in held[r]])
         found.append(replace(event, late_ns=max(late[r] for r in ranks)))
-    rest = [r for r in rows if not {r["rank"], r["peer"]} & set(late)]
+    rest = [r for r in rows if not {r["rank"], r["peer"]} & excused]
     return found + (_events_of(rest, limits) if rest else [])
 
 

@@ -150,6 +150,10 @@ def test_process_that_was_not_run_is_no_fault_of_its_network() -> None:
     assert {a.category for a in finding.alternatives} == {"link_fault", "proxy_stall"}
 
 
+def test_process_that_was_away_for_a_part_of_the_time_excuses_its_network_and_is_not_named() -> None:
+    assert events(damaged("none", held_while_late({9: 600})).store) == ()
+
+
 def test_machine_that_ran_hardly_any_process_accuses_nobody() -> None:
     assert events(damaged("none", held_while_late(dict.fromkeys(range(4, 14), 1_500))).store) == ()
 
