@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
+
+from msgspec import Meta
 
 from mycroft.tracer import _core
 from mycroft.tracer.arrow import RecordBatch, Table, pa, pc
@@ -14,27 +16,33 @@ from mycroft.tracer.names import CODED, FLAGS
 TABLES: Final = ("state", "flow", "op", "heartbeat", "gap", "foreign")
 # Communicator number of operations that another process posted.
 FOREIGN_COMM: Final = 0xFFFF
+# Agents tell of these over the network; what is no such number is refused when it is read.
+MOST_NUMBER: Final = 1 << 62
+Number = Annotated[int, Meta(ge=0, le=MOST_NUMBER)]
+Number32 = Annotated[int, Meta(ge=0, le=0xFFFFFFFF)]
+Unsigned = Annotated[int, Meta(ge=0)]
+Text = Annotated[str, Meta(max_length=1000)]
 
 
 @dataclass(frozen=True, slots=True)
 class Process:
     """Who wrote a trace. What could not be had is None (text: empty)."""
 
-    pid: int
-    host: str = ""
-    rank: int | None = None
-    world_size: int | None = None
-    local_rank: int | None = None
-    local_world_size: int | None = None
-    device: int | None = None
-    bus_id: str = ""
-    rank_source: str = ""
-    addresses: str = ""
-    boot_id: str = ""
-    proc_start: int = 0
-    pid_namespace: int = 0
-    salt: int = 0
-    started_ns: int = 0
+    pid: Number32
+    host: Text = ""
+    rank: Number32 | None = None
+    world_size: Number32 | None = None
+    local_rank: Number32 | None = None
+    local_world_size: Number32 | None = None
+    device: Number32 | None = None
+    bus_id: Text = ""
+    rank_source: Text = ""
+    addresses: Text = ""
+    boot_id: Text = ""
+    proc_start: Number = 0
+    pid_namespace: Unsigned = 0
+    salt: Unsigned = 0
+    started_ns: Number = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +54,19 @@ class Communicator:
     NCCL's profiler interface, 0 for anything else; 1 counts raw steps instead of transfers.
     """
 
-    comm: int
-    hash: int
-    name: str = ""
-    backend: str = ""
-    rank: int | None = None
-    size: int | None = None
-    nodes: int | None = None
-    abi: int = 0
-    opened_ns: int = 0
-    closed_ns: int | None = None
-    last_seq: int | None = None
-    last_enq_ns: int | None = None
-    p2p_started: int = 0
+    comm: Number32
+    hash: Unsigned
+    name: Text = ""
+    backend: Text = ""
+    rank: Number32 | None = None
+    size: Number32 | None = None
+    nodes: Number32 | None = None
+    abi: Number32 = 0
+    opened_ns: Number = 0
+    closed_ns: Number | None = None
+    last_seq: Number | None = None
+    last_enq_ns: Number | None = None
+    p2p_started: Number = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +74,7 @@ class ProcessState:
     """What the process' own machine said of it. `letter` is the kernel's: R, S, D, T, Z, …; empty if it is gone."""
 
     exists: bool
-    letter: str = ""
+    letter: Text = ""
 
     @property
     def stopped(self) -> bool:

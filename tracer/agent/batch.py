@@ -22,7 +22,7 @@ import threading
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import zstandard
@@ -32,7 +32,7 @@ from mycroft.tracer import _core
 from mycroft.tracer.agent.summary import COLUMNS, RELAY_PREFIX, Head, Summary, problem_of
 from mycroft.tracer.arrow import RecordBatch, Schema, Table, ipc, pa
 from mycroft.tracer.export import plain_type
-from mycroft.tracer.trace import TABLES, Communicator, Process, ProcessState
+from mycroft.tracer.trace import FOREIGN_COMM, TABLES, Communicator, Number, Number32, Process, ProcessState, Text
 
 MAGIC: Final = b"MYB2"
 _U32: Final = struct.Struct("<I")
@@ -40,8 +40,17 @@ _HEAD: Final = struct.Struct("<4sII")
 MOST_KEY_BYTES: Final = 4096
 MOST_WIRE_BYTES: Final = 8 << 20
 MOST_CONTENT_BYTES: Final = 64 << 20
+# A million of its smallest things are in memory at once, for a moment.
+MOST_HEADER_BYTES: Final = 12 << 20
 MOST_RINGS: Final = 1024
 MOST_FACTS: Final = 4096
+MOST_GAPS: Final = 4096
+# A trace file has room for a thousand, those that are gone among them.
+MOST_COMMUNICATORS: Final = 1024
+_MOST_LOSSES: Final = 64
+
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=100)]
 
 
 class BatchError(MycroftError):
@@ -55,20 +64,20 @@ class BatchKey:
     host: str
     boot: str
     seq: int
-    made_ns: int = 0
-    rows: int = 0
+    made_ns: Number = 0
+    rows: Number32 = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gap:
     """Something that did not get through: rows where they were counted, else batches. Times are UTC ns, 0: unknown."""
 
-    why: str
-    since_ns: int = 0
-    until_ns: int = 0
-    rows: int = 0
-    batches: int = 0
-    ring: str = ""
+    why: Text
+    since_ns: Number = 0
+    until_ns: Number = 0
+    rows: Number = 0
+    batches: Number = 0
+    ring: Text = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +87,7 @@ class HostFact:
     `device`: name or PCI address; empty: the host itself. `number`: the value where it is one. `text`: its words.
     """
 
-    ts_ns: int
+    ts_ns: Number
     kind: str
     device: str = ""
     number: float | None = None
@@ -92,16 +101,16 @@ class RingStatus:
     `state` None: it lives in another pid namespace, nobody can say. `job` is what its launcher calls it.
     """
 
-    key: str
+    key: Name
     process: Process
     communicators: tuple[Communicator, ...] = ()
     closed: bool = False
-    last_tick_ns: int | None = None
-    interval_ms: int = 100
+    last_tick_ns: Number | None = None
+    interval_ms: Number32 = 100
     state: ProcessState | None = None
-    job: str = ""
-    losses: Mapping[str, int] = field(default_factory=lambda: dict[str, int]())
-    next: int = 0
+    job: Text = ""
+    losses: Mapping[Text, Number] = field(default_factory=lambda: dict[str, int]())
+    next: Number = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,17 +265,15 @@ def decode(wire: bytes) -> Batch:
     except zstandard.ZstdError as error:
         raise BatchError(f"a batch of {key.host} that cannot be unpacked: {error}") from error
     size = _U32.unpack_from(content)[0] if len(content) >= 4 else -1
-    if not 0 <= size <= len(content) - 4:
-        raise BatchError(f"a batch of {key.host} without a header")
+    if not 0 <= size <= min(len(content) - 4, MOST_HEADER_BYTES):
+        raise BatchError(f"a batch of {key.host} without a header, or with one of {size} bytes")
     view = memoryview(content)
     try:
         header = _READ_HEADER.decode(view[4 : 4 + size])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BatchError(f"a batch of {key.host} whose header cannot be read: {error}") from error
-    if len(header.rings) > MOST_RINGS:
-        raise BatchError(f"a batch of {key.host} with {len(header.rings)} processes")
-    if len(header.facts) > MOST_FACTS:
-        raise BatchError(f"a batch of {key.host} with {len(header.facts)} readings of its devices")
+    if problem := _problem_of(header):
+        raise BatchError(f"a batch of {key.host} with {problem}")
     at = 4 + size
     tables: dict[str, Table] = {}
     for kind, length, schema in header.tables:
@@ -287,6 +294,22 @@ def decode(wire: bytes) -> Batch:
         agent=header.agent,
         summary=told,
     )
+
+
+def _problem_of(header: _Header) -> str:
+    """Return what no agent tells, in words; empty: nothing. That numbers are some, the decoder has seen to."""
+    if len(header.rings) > MOST_RINGS:
+        return f"{len(header.rings)} processes"
+    if len(header.facts) > MOST_FACTS:
+        return f"{len(header.facts)} readings of its devices"
+    if len(header.gaps) > MOST_GAPS:
+        return f"{len(header.gaps)} gaps"
+    for ring in header.rings:
+        if len(ring.communicators) > MOST_COMMUNICATORS or len(ring.losses) > _MOST_LOSSES:
+            return f"a process of {len(ring.communicators)} communicators and {len(ring.losses)} kinds of losses"
+        if any(comm.hash >> 64 or comm.comm > FOREIGN_COMM for comm in ring.communicators):
+            return "a communicator whose number or hash is none"
+    return ""
 
 
 def _read_rows(host: str, kind: str, data: memoryview, rings: int) -> RecordBatch:

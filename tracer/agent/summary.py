@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from mycroft.tracer.arrow import Table, pa
+from mycroft.tracer.trace import Number, Number32, Text, Unsigned
 
 # Names of relays begin so: who may speak for a host may not tell of a thousand others.
 RELAY_PREFIX: Final = "relay."
@@ -45,15 +46,15 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     also of those of which there are no rows.
     """
 
-    at_ns: int = 0
-    comm: int = 0
-    job: str = ""
-    world_size: int | None = None
-    processes: int = 0
-    ended: int = 0
-    hosts: int = 0
-    silent: tuple[str, ...] = ()
-    silent_count: int = 0
+    at_ns: Number = 0
+    comm: Unsigned = 0
+    job: Text = ""
+    world_size: Number32 | None = None
+    processes: Number32 = 0
+    ended: Number32 = 0
+    hosts: Number32 = 0
+    silent: Annotated[tuple[Text, ...], msgspec.Meta(max_length=MOST_NAMES)] = ()
+    silent_count: Number32 = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +83,8 @@ def problem_of(rows: Any, head: Head) -> str:
         return f"{rows.num_rows} rows; at most {MOST_ROWS} are taken"
     if len(head.parts) > MOST_PARTS:
         return f"{len(head.parts)} jobs; at most {MOST_PARTS} are taken"
+    if any(part.comm >> 64 for part in head.parts):
+        return "a communicator whose hash is none"
     for name in ("part", "rank", "comm"):
         if rows.column(rows.schema.get_field_index(name)).null_count:
             return f"rows without {name}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from mycroft.tracer.agent import Batch, BatchError, decode, encode, key_of
 from mycroft.tracer.agent import batch as batch_module
-from mycroft.tracer.agent.batch import HostFact, sealed
+from mycroft.tracer.agent.batch import Gap, HostFact, sealed
 from tests.tracer.agent.batches import a_batch
 
 
@@ -116,6 +117,50 @@ def test_key_that_names_nobody_is_refused(key: bytes, why: str) -> None:
     packed = zstandard.ZstdCompressor().compress(b"x")
     with pytest.raises(BatchError, match=why):
         key_of(sealed(key, 1, packed))
+
+
+HUGE = 1 << 70
+
+
+def ring_of(batch: Batch, **changes: Any) -> Batch:
+    return replace(batch, rings=(replace(batch.rings[0], **changes),))
+
+
+def comm_of(batch: Batch, **changes: Any) -> Batch:
+    return ring_of(batch, communicators=(replace(batch.rings[0].communicators[0], **changes),))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda b: replace(b, key=replace(b.key, made_ns=HUGE)),
+        lambda b: replace(b, key=replace(b.key, made_ns=-1)),
+        lambda b: ring_of(b, next=-1),
+        lambda b: ring_of(b, next=HUGE),
+        lambda b: ring_of(b, last_tick_ns=HUGE),
+        lambda b: ring_of(b, key="k" * 10_000),
+        lambda b: ring_of(b, key=""),
+        lambda b: ring_of(b, losses={str(n): n for n in range(1000)}),
+        lambda b: ring_of(b, process=replace(b.rings[0].process, rank=HUGE)),
+        lambda b: ring_of(b, communicators=b.rings[0].communicators * 2000),
+        lambda b: comm_of(b, hash=HUGE),
+        lambda b: comm_of(b, hash=-1),
+        lambda b: comm_of(b, size=1 << 33),
+        lambda b: comm_of(b, comm=1 << 20),
+        lambda b: comm_of(b, last_enq_ns=HUGE),
+        lambda b: replace(b, gaps=(Gap(why="", rows=HUGE),)),
+        lambda b: replace(b, gaps=(Gap(why="", since_ns=HUGE),)),
+        lambda b: replace(b, gaps=(Gap(why=""),) * 5000),
+        lambda b: replace(b, gaps=(Gap(why="x" * 64),) * 150_000),
+        lambda b: replace(b, facts=(HostFact(ts_ns=HUGE, kind="xid"),)),
+    ],
+)
+def test_numbers_that_no_agent_tells_are_refused_before_they_stop_the_store(
+    batch: Batch, change: Callable[[Batch], Batch]
+) -> None:
+    # Else the file of the log that holds it would never become segments, nor any after it.
+    with pytest.raises(BatchError):
+        decode(encode(change(batch)))
 
 
 def test_rows_of_no_process_are_refused(batch: Batch) -> None:
