@@ -17,7 +17,7 @@ from typing import Any, Final
 from mycroft.tracer._core import TraceError
 from mycroft.tracer.agent.batch import MOST_RINGS, Gap, RingStatus
 from mycroft.tracer.process_state import in_container, local_pid, process_state, same_boot
-from mycroft.tracer.trace import Process, TraceFile
+from mycroft.tracer.trace import MOST_NUMBER, Communicator, Process, TraceFile
 
 LOG: Final = logging.getLogger("mycroft.agent")
 SUFFIX: Final = ".ring"
@@ -138,7 +138,10 @@ class Rings:
         self._history = history
         self._most = most
         self._rings: dict[Path, Ring] = {}
-        self._refused: dict[Path, int] = {}
+        self._others: dict[Path, int] = {}
+        """Files of other hosts, by what they were when they were looked at: they need not be opened again."""
+        self._said: dict[Path, int] = {}
+        """Files that cannot be read, which was said."""
         self._hosts: set[str] = set()
         self._first = 0
         self._pending: dict[str, int] = {}
@@ -194,9 +197,10 @@ class Rings:
                 RingStatus(
                     key=ring.key,
                     process=ring.process,
-                    communicators=ring.file.communicators,
+                    # What a damaged file says must not make the collector refuse all that the host has to tell.
+                    communicators=tuple(comm for comm in ring.file.communicators if _is_sound(comm)),
                     closed=header["closed"],
-                    last_tick_ns=header["tick_ns"] or None,
+                    last_tick_ns=header["tick_ns"] if 0 < header["tick_ns"] <= MOST_NUMBER else None,
                     interval_ms=header["interval_ms"],
                     state=state,
                     job=ring.job,
@@ -238,7 +242,7 @@ class Rings:
                 ring = self._rings.get(path)
                 if ring is not None and ring.inode == inode:
                     continue
-                if self._refused.get(path) != inode:
+                if self._others.get(path) != inode:
                     self._open(path, inode)
         for path in list(self._rings):
             if path not in seen:
@@ -247,7 +251,8 @@ class Rings:
                 if not ring.ended:
                     self._gaps.append(Gap(why="the trace file was removed", ring=ring.key))
                 self._cursors.pop(ring.key, None)
-        self._refused = {path: inode for path, inode in self._refused.items() if path in seen}
+        self._others = {path: inode for path, inode in self._others.items() if path in seen}
+        self._said = {path: inode for path, inode in self._said.items() if path in seen}
 
     def _say_other(self, host: str) -> None:
         if host in self._hosts or len(self._hosts) >= _MOST_TOLD:
@@ -261,15 +266,20 @@ class Rings:
             process = file.process
             header = file.header
         except (TraceError, OSError) as error:
-            # It may be half made; files that stay unreadable are told once each time they are new.
-            LOG.warning("%s is not followed: %s", path, error)
-            self._refused[path] = inode
+            # Tried again at every turn: its process may be making it just now, and we may have too many files open.
+            if self._said.get(path) != inode and _is_begun(path):
+                LOG.warning("%s is not followed: %s", path, error)
+                self._said[path] = inode
+            return
+        if max(process.started_ns, process.proc_start, header["head"]) > MOST_NUMBER:
+            self._others[path] = inode
+            LOG.warning("%s is not followed: its header is damaged", path)
             return
         if process.pid == 0:
             return  # its process has not introduced itself yet
         # A container has a name of its own, as a pod has; the machine says by its boot that it is this one.
         if process.host not in ("", self._host) and not (same_boot(process) and in_container(process)):
-            self._refused[path] = inode
+            self._others[path] = inode
             self._say_other(process.host)
             return
         key = process_key(process)
@@ -283,3 +293,17 @@ class Rings:
         logs = logs_of(process) if state is not None and state.exists else ()
         self._rings[path] = Ring(path, inode, file, key, replace(process, host=self._host), job, position, logs)
         LOG.info("follows %s (rank %s, pid %d)", path.name, process.rank, process.pid)
+
+
+def _is_begun(path: Path) -> bool:
+    """Whether anything was written to a file: a trace that is being made is zeros until its header is whole."""
+    try:
+        with path.open("rb") as source:
+            return any(source.read(8))
+    except OSError:
+        return True
+
+
+def _is_sound(comm: Communicator) -> bool:
+    times = (comm.opened_ns, comm.closed_ns, comm.last_enq_ns, comm.last_seq, comm.p2p_started)
+    return all(number is None or number <= MOST_NUMBER for number in times)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
+import pytest
 
 from mycroft.tracer import open_trace
 from mycroft.tracer.agent.batch import tables_of
@@ -112,6 +113,40 @@ def test_files_of_other_hosts_and_damaged_ones_are_left_alone(tmp_path: Path) ->
         (folder / "rank9-1-1.ring").write_bytes(b"MYCROFTR" + bytes(100))
         (folder / "rank8-1-1.ring").write_bytes(b"")
         assert Rings((folder, tmp_path / "missing"), host="host0").turn().rings == ()
+
+
+def test_file_that_was_half_made_when_it_was_seen_is_followed_once_it_is_whole(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "r"
+    with recorder(tmp_path / "made") as writer:
+        write_ops(writer, 2)
+        whole = writer.path.read_bytes()
+    folder.mkdir()
+    path = folder / "rank0-1-1.ring"
+    path.write_bytes(bytes(len(whole)))
+    rings = Rings((folder,), host="host0")
+    assert rings.turn().rings == () and not caplog.records
+    with path.open("r+b") as file:
+        file.write(whole)
+    assert [ring.process.rank for ring in rings.turn().rings] == [0]
+
+
+def test_file_that_cannot_be_read_is_said_once_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(path: Path) -> None:
+        raise OSError(24, "Too many open files")
+
+    with recorder(tmp_path / "r") as writer:
+        write_ops(writer, 2)
+        rings = Rings((tmp_path / "r",), host="host0")
+        with monkeypatch.context() as patched:
+            patched.setattr("mycroft.tracer.agent.rings.TraceFile", fails)
+            for _ in range(3):
+                assert rings.turn().rings == ()
+        assert len(caplog.records) == 1
+        assert len(rings.turn().rings) == 1
 
 
 def test_agents_leave_a_trace_file_as_it_is(tmp_path: Path) -> None:
