@@ -10,6 +10,7 @@ import contextlib
 import os
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,8 +18,8 @@ from typing import Final
 from mycroft.tracer.agent.batch import BatchKey, Gap
 
 _SUFFIX: Final = ".batch"
-# A name is `<made_ns>-<boot>-<seq>-<rows>-<lost batches>-<lost rows>.batch`: sorted by name is sorted by age. What the
-# batch says is lost is in its name, for that news must not be lost with it.
+# A name is `<made_ns>-<boot>-<seq>-<rows>-<lost batches>-<lost rows>.batch`. What the batch says is lost is in its
+# name, for that news must not be lost with it.
 _PARTS: Final = 6
 
 
@@ -30,6 +31,14 @@ class _Entry:
     rows: int
     lost_batches: int = 0
     lost_rows: int = 0
+
+    @property
+    def boot(self) -> str:
+        return self.path.name.split("-")[1]
+
+    @property
+    def seq(self) -> int:
+        return int(self.path.name.split("-")[2])
 
 
 class Spool:
@@ -52,14 +61,11 @@ class Spool:
         self._dropped_rows = 0
         self._dropped_since = 0
         self._dropped_until = 0
-        for path in sorted(folder.iterdir()):
-            if path.suffix == ".part":
-                path.unlink(missing_ok=True)
-                continue
-            entry = _entry(path)
-            if entry is not None:
-                self._entries[path.name] = entry
-                self._bytes += entry.size
+        for path in folder.glob("*.part"):
+            path.unlink(missing_ok=True)
+        for entry in _in_order(entry for path in folder.iterdir() if (entry := _entry(path)) is not None):
+            self._entries[entry.path.name] = entry
+            self._bytes += entry.size
 
     def __len__(self) -> int:
         with self._lock:
@@ -174,16 +180,29 @@ class Spool:
             self._sending = None
 
 
+def _in_order(entries: Iterable[_Entry]) -> list[_Entry]:
+    """Return batches in the order in which they were made: those of one agent by number, for its clock may be set back.
+
+    A collector takes a lower number that comes after a higher one for a batch that it has.
+    """
+    found = list(entries)
+    began: dict[str, int] = {}
+    for entry in found:
+        began[entry.boot] = min(entry.made_ns, began.get(entry.boot, entry.made_ns))
+    return sorted(found, key=lambda entry: (began[entry.boot], entry.boot, entry.seq))
+
+
 def _entry(path: Path) -> _Entry | None:
     parts = path.name.removesuffix(_SUFFIX).split("-")
-    numbers = [parts[0], *parts[3:]]
+    numbers = [parts[0], *parts[2:]]
     if path.suffix != _SUFFIX or len(parts) != _PARTS or not all(text.isdigit() for text in numbers):
         return None
     try:
         size = path.stat().st_size
     except OSError:
         return None
-    return _Entry(path, size, *(int(text) for text in numbers))
+    made_ns, _, *counts = (int(text) for text in numbers)
+    return _Entry(path, size, made_ns, *counts)
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -45,6 +45,14 @@ def test_oldest_goes_first_and_survives_the_agent(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_order_survives_a_clock_that_was_set_back_and_a_new_start(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, most_bytes=1000)
+    for boot, seq, made_ns in (("b", 1, 1000), ("b", 2, 2000), ("b", 3, 500), ("a", 1, 700)):
+        spool.put(BatchKey(host="h", boot=boot, seq=seq, made_ns=made_ns), f"{boot}{seq}".encode())
+    # A collector that gets 3 of an agent before 2 takes 2 for one that it has.
+    assert names(Spool(tmp_path, most_bytes=1000)) == [b"b1", b"b2", b"b3", b"a1"]
+
+
 def test_full_spool_drops_the_oldest_and_tells_what(tmp_path: Path) -> None:
     spool = Spool(tmp_path, most_bytes=100)
     for seq in range(1, 11):
