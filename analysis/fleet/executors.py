@@ -103,7 +103,7 @@ class ProcessExecutor:
 
 
 class RayExecutor:
-    """Tasks of a Ray cluster that exists already: `pip install 'mycroft-trace[ray]'`. It never starts a cluster.
+    """Tasks of a Ray cluster that exists already: `pip install ray`. It never starts a cluster.
 
     A task whose worker or node dies is run again. Its nodes must have the same release of Mycroft and reach the files.
     """
@@ -125,7 +125,7 @@ class RayExecutor:
         try:
             ray = importlib.import_module("ray")
         except ImportError as error:
-            raise ExecutorError("Ray is not installed here; pip install 'mycroft-trace[ray]'") from error
+            raise ExecutorError("Ray is not installed here; pip install ray") from error
         self._ray: Any = ray
         if not ray.is_initialized():
             try:

@@ -1,4 +1,4 @@
-"""`mycroft watch`: looks at every job of a collector's store once a second, and raises alarms."""
+"""`mycroft watch`: looks at every job of a collector's store again and again, and raises alarms."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 COMMAND = Command(
     name="watch",
-    summary="look at every job of a collector's store once a second, and raise alarms",
+    summary="look at every job of a collector's store every two seconds, and raise alarms",
     configure=configure,
     run=run,
 )

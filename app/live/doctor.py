@@ -66,9 +66,9 @@ def plugin() -> Check:
     try:
         path = Path(plugin_path())
     except (OSError, RuntimeError) as error:
-        return Check("plugin", "missing", str(error), "install mycroft-trace again")
+        return Check("plugin", "missing", str(error), "install Mycroft again")
     if not path.is_file():
-        return Check("plugin", "missing", f"{path} is not there", "install mycroft-trace again")
+        return Check("plugin", "missing", f"{path} is not there", "install Mycroft again")
     import ctypes
 
     try:
@@ -155,7 +155,7 @@ def py_spy() -> Check:
 
     program = find()
     if program is None:
-        return Check("py-spy", "missing", "not installed", "pip install 'mycroft-trace[agent]'")
+        return Check("py-spy", "missing", "not installed", "pip install py-spy")
     child = subprocess.Popen(
         ["sleep", "30"], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
@@ -207,7 +207,7 @@ def kernel_log() -> Check:
     try:
         descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
-        do = "run as a member of adm or with CAP_SYSLOG; dmesg of this host then needs no hand"
+        do = "give the agent CAP_SYSLOG, or sysctl kernel.dmesg_restrict=0"
         return Check("kernel log", "missing", f"/dev/kmsg: {error.strerror} (optional)", do)
     os.close(descriptor)
     return Check("kernel log", "good", "/dev/kmsg can be read")

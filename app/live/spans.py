@@ -94,7 +94,9 @@ class Spans:
             from opentelemetry.sdk.trace.export import BatchSpanProcessor
             from opentelemetry.sdk.trace.sampling import ALWAYS_ON
         except ImportError as error:
-            raise ConfigError(f"--otlp needs OpenTelemetry ({error}): pip install 'mycroft-trace[otel]'") from error
+            raise ConfigError(
+                f"--otlp needs OpenTelemetry ({error}): pip install opentelemetry-exporter-otlp-proto-http"
+            ) from error
         if not endpoint.startswith(("http://", "https://")):
             raise ConfigError(f"--otlp {endpoint!r}: expected an http or https address, as http://127.0.0.1:4318")
         address = endpoint.rstrip("/")
@@ -118,7 +120,7 @@ class Spans:
         """Send what a change of an incident is."""
         about = _about(incident, title, incident_link(self._url, incident))
         revisions = self._state.revisions(incident.incident)
-        if event == "closed":
+        if event in ("closed", "merged"):
             self._whole(incident, about, revisions)
             return
         at = round(revisions[-1].at * _NS) if revisions else round(incident.seen * _NS)

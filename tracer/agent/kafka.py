@@ -2,7 +2,7 @@
 
 Key of a message is the host, so that the batches of one stay in one partition and in order; value is the batch as it is
 on the wire. A batch counts as taken once all replicas that the broker asks for have it (`acks=all`). Nobody can ask an
-agent for evidence this way. Needs `pip install 'mycroft-trace[kafka]'`.
+agent for evidence this way. Needs `pip install confluent-kafka`.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def client() -> Any:
     try:
         return importlib.import_module("confluent_kafka")
     except ImportError as error:
-        raise KafkaAddressError("the Kafka client is not installed; pip install 'mycroft-trace[kafka]'") from error
+        raise KafkaAddressError("the Kafka client is not installed; pip install confluent-kafka") from error
 
 
 def opened(kind: Any, settings: Mapping[str, Any]) -> Any:

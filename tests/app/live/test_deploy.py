@@ -18,6 +18,7 @@ import yaml
 from mycroft.app.alerts import read_targets
 from mycroft.app.cli import parser
 from mycroft.app.config import ConfigError
+from mycroft.tracer import plugin_path
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 
@@ -34,6 +35,8 @@ def command_lines() -> Iterator[tuple[str, list[str]]]:
         text = path.read_text()
         inline = re.findall(r"args: \[(.*)\]", text)
         listed = re.findall(r"args:\n((?:\s+- .*\n)+)", text)
+        if "image: mycroft" not in text or "args:" not in text:
+            continue  # a job of somebody's
         found = [[word.strip().strip('"') for word in line.split(",")] for line in inline]
         found += [[item.strip()[2:] for item in block.strip().splitlines()] for block in listed]
         assert found, path.name
@@ -56,6 +59,53 @@ def test_every_port_that_others_reach_asks_for_a_token() -> None:
             assert given["token_file"] or given["trust_proxy_header"], name
         if given.get("collect_host") == "0.0.0.0":
             assert given["agent_tokens"], name
+
+
+def units() -> dict[str, str]:
+    return {path.name: path.read_text() for path in sorted(DEPLOY.glob("*.service"))}
+
+
+def test_units_name_no_path_that_the_instructions_do_not() -> None:
+    told = (DEPLOY / "README.md").read_text().replace("USER", "%i")
+    for name, text in units().items():
+        for path in set(re.findall(r"/(?:etc|opt)/mycroft[^\s:,]*", text.partition("[Service]")[2])):
+            assert path in told, name
+
+
+def test_services_keep_their_data_in_the_folder_that_systemd_gives_them() -> None:
+    states = 0
+    for name, text in units().items():
+        for line in re.findall(r"^ExecStart=(.*)$", text, re.MULTILINE):
+            for folder in re.findall(r"--(?:data|state) (\S+)", line):
+                assert f"StateDirectory={Path(folder).relative_to('/var/lib')}\n" in text, name
+                states += 1
+    assert states >= 6
+
+
+def test_ports_are_those_of_the_program() -> None:
+    serve = parser().parse_args(["serve"])
+    web, agents = serve.port, serve.collect_port
+    assert parser().parse_args(["collect"]).collect_port == agents
+    image = (DEPLOY / "Containerfile").read_text()
+    assert f"EXPOSE {web} {agents}\n" in image
+    text = "".join(path.read_text() for path in sorted(DEPLOY.rglob("*")) if path.is_file())
+    assert set(re.findall(r"//(?:collector|mycroft-collect)\S*?:(\d+)", text)) == {str(agents)}
+    # Of what listens, only a consumer's numbers have a port of their own.
+    assert set(re.findall(r"--port (\d+)", text)) == {str(web), str(agents)}
+    by_kind = {manifest["kind"]: manifest for _, manifest in MANIFESTS}
+    assert {port["name"]: port["port"] for port in by_kind["Service"]["spec"]["ports"]} == {
+        "web": web,
+        "agents": agents,
+    }
+
+
+def test_image_is_built_from_all_that_the_package_has_and_from_nothing_else() -> None:
+    root = DEPLOY.parent
+    first, *let_in = [line for line in (root / ".dockerignore").read_text().splitlines() if not line.startswith("#")]
+    taken = {line.removeprefix("!") for line in let_in if line.startswith("!")}
+    package = {link.readlink().name for link in (root / "src" / "mycroft").iterdir() if link.is_symlink()}
+    build = {"pyproject.toml", "CMakeLists.txt", "constraints.txt", "README.md", "LICENSE", "src"}
+    assert (first, taken) == ("*", package | build)
 
 
 def verified(path: Path) -> tuple[int, str]:
@@ -126,6 +176,26 @@ def test_manifests_fit_each_other() -> None:
     assert service["spec"]["selector"].items() <= collector["metadata"]["labels"].items()
     open_ports = {port["containerPort"] for port in collector["spec"]["containers"][0]["ports"]}
     assert {port["port"] for port in service["spec"]["ports"]} <= open_ports
+    # What the agent reads is what the job writes, and the plugin is where the job looks for it.
+    job = by_kind["Job"]["spec"]["template"]["spec"]
+    (trainer,) = job["containers"]
+    environment = {one["name"]: one["value"] for one in trainer["env"]}
+    mounts = {one["mountPath"]: one["name"] for one in trainer["volumeMounts"]}
+    folders = {one["name"]: one.get("hostPath", {}).get("path") for one in job["volumes"]}
+    agent = pods["DaemonSet"]["spec"]
+    given = parser().parse_args(agent["containers"][0]["args"])
+    mounted = {one["mountPath"]: one["name"] for one in agent["containers"][0]["volumeMounts"]}
+    hosts = {one["name"]: one.get("hostPath", {}).get("path") for one in agent["volumes"]}
+    (traces,) = given.folders
+    assert folders[mounts[environment["MYCROFT_DIR"]]] == hosts[mounted[traces]]
+    assert hosts[mounted[given.state]]
+    plugin = Path(environment["NCCL_PROFILER_PLUGIN"])
+    assert (plugin.name, mounts[str(plugin.parent)]) == (Path(plugin_path()).name, "plugin")
+    # Every secret that is read is made by the lines at the top.
+    for path in sorted((DEPLOY / "kubernetes").glob("*.yaml")):
+        text = path.read_text()
+        for name in re.findall(r"/secrets/([\w.]+)", text):
+            assert f"--from-file={name}" in text, path.name
     # The agents are told of this service.
     address = pods["DaemonSet"]["spec"]["containers"][0]["args"][1]
     assert address == f"http://{service['metadata']['name']}:8060"
@@ -143,11 +213,14 @@ def test_slurm_script_is_one(tmp_path: Path) -> None:
     program = tmp_path / "mycroft"
     program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
     program.chmod(0o755)
-    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "MYCROFT_COLLECTOR": "http://c:8060", "SLURM_JOB_ID": "7"}
-    done = subprocess.run([str(script)], env=environment, capture_output=True, text=True, check=True)
-    arguments = done.stdout.splitlines()
-    given = parser().parse_args(arguments)
-    assert (given.collector, given.job) == ("http://c:8060", "job-7")
+    environment = {"PATH": f"{tmp_path}:/usr/bin:/bin", "MYCROFT_COLLECTOR": "http://c:8060"}
+    for token in ({}, {"MYCROFT_AGENT_TOKEN_FILE": "/t o/ken"}):
+        done = subprocess.run([str(script)], env={**environment, **token}, capture_output=True, text=True, check=True)
+        given = parser().parse_args(done.stdout.splitlines())
+        assert (given.collector, given.token_file) == ("http://c:8060", next(iter(token.values()), None))
+    environment.pop("MYCROFT_COLLECTOR")
+    done = subprocess.run([str(script)], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode != 0 and "http://collector:8060" in done.stderr
 
 
 def test_example_of_alerts_is_taken_once_it_is_filled_in(tmp_path: Path) -> None:
