@@ -63,7 +63,7 @@ def export_schema() -> Schema:
             found.setdefault(field.name, field.type)
     for dimension, names in ((Process, _PROCESS_NAMES), (Communicator, _COMM_NAMES)):
         for field in fields(dimension):
-            text = field.type == "str"
+            text = field.type in ("str", "Text")
             found.setdefault(names[field.name], pa.string() if text else pa.uint64())
     found |= {"closed": pa.bool_(), "last_tick_ns": pa.uint64(), "interval_ms": pa.uint32()}
     found |= {"state_exists": pa.bool_(), "state_letter": pa.string()}
