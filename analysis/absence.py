@@ -27,9 +27,13 @@ COMMUNICATION: Final = re.compile(
 LOCAL: Final = re.compile(
     r"failed to listen|address already in use|EADDRINUSE|cannot assign requested address|EADDRNOTAVAIL|"
     r"permission denied|too many open files|no space left|read-only file system|no such file|"
-    r"creating shared memory segment|posix_fallocate",
+    r"creating shared memory segment|posix_fallocate|"
+    # Numbers that went bad are the rank's own, whatever it would have sent next.
+    r"\bfound (?:nan|inf)|\bnan (?:in|found|detected)\b|\b(?:non-|not )finite\b",
     re.IGNORECASE,
 )
+# Somebody pressed Ctrl-C or stopped the job: what ends by that did nothing.
+INTERRUPTS: Final = ("KeyboardInterrupt", "SignalException")
 ADDRESS: Final = re.compile(r"address already in use|EADDRINUSE|EADDRNOTAVAIL|cannot assign requested", re.IGNORECASE)
 # What a communication library prints when the sizes of two ends disagree: the printing process is the receiver.
 SIZE_COMPLAINT: Final = re.compile(
@@ -150,6 +154,8 @@ def _role(event: Event) -> str | None:
             return None  # a traceback that was cut before its last line: what was raised is not known
         if SIZE_COMPLAINT.search(text):
             return "size_complaint"
+        if event.name.rpartition(".")[2] in INTERRUPTS:
+            return "victim_error"
         return "victim_error" if COMMUNICATION.search(text) and not LOCAL.search(text) else "own_error"
     return None
 
@@ -205,7 +211,11 @@ def _left_by_itself(life: Life) -> bool:
 def _only_unnamed_error(facts: Facts) -> Event | None:
     """Return the only exception that no line ties to a rank, if it is none of communication."""
     raised = [e for e in facts.events if e.kind == "exception" and e.rank is None]
-    own = [e for e in raised if not COMMUNICATION.search(f"{e.name} {e.text}")]
+    own = [
+        e
+        for e in raised
+        if e.name.rpartition(".")[2] not in INTERRUPTS and not COMMUNICATION.search(f"{e.name} {e.text}")
+    ]
     return own[0] if len(own) == 1 else None
 
 

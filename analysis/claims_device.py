@@ -7,6 +7,7 @@ from the program; one hours before the trouble is background; one of a process t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from mycroft.analysis.claims import Claim, Suspicion
@@ -82,7 +83,7 @@ def suspicions(machine: Machine, around: int | None) -> list[Suspicion]:
 
 
 def _suspicion(machine: Machine, row: Row, why: str, rows: Sequence[Row], around: int | None) -> Suspicion:
-    where = f"{row.device or 'a GPU'} of {row.host or 'an unnamed host'}"
+    where = f"{row.device or 'a GPU'} of {row.host or _host_of_file(machine, row)}"
     same = [r for r in rows if r.host == row.host and r.device == row.device and r.name in ("fatal", "fault", "remedy")]
     claims: list[Claim] = []
     guess = user_by_error(machine, row) if row.rank is None else None
@@ -154,6 +155,61 @@ def _suspicion(machine: Machine, row: Row, why: str, rows: Sequence[Row], around
         doubts=tuple(doubts),
         passed_over=tuple(dict.fromkeys(passed)),
     )
+
+
+def _host_of_file(machine: Machine, row: Row) -> str:
+    """Return in words the host of a kernel log that names none."""
+    path = machine.files.get(row.file) if row.file is not None else None
+    return f"the host of {path}" if path else "an unnamed host"
+
+
+def tied(machine: Machine, found: Sequence[Suspicion]) -> list[Suspicion]:
+    """Return the suspicions after a GPU of which no line says whose it is was held against those of ranks.
+
+    Where the only accused rank with a GPU at that address has no other known host, the GPU is taken for its own: that
+    explains both. Else the GPU may be of a machine outside of the job, and what accuses ranks comes first.
+    """
+    result = list(found)
+    for item in found:
+        if item.rule != "gpu_fault" or item.ranks or any(machine.ranks_on(host) for host in item.hosts):
+            continue
+        others = [o for o in result if o is not item and o.ranks and not o.one_of]
+        if not others:
+            continue
+        users = {r for o in others for r in o.ranks if machine.gpus.get(r) in item.devices}
+        result.remove(item)
+        if len(users) == 1 and all(set(o.ranks) <= users for o in others) and _may_be(machine, users, item.hosts):
+            rank = users.pop()
+            words = f"told by the address of its GPU: no line ties rank {rank} to {' '.join(item.hosts) or 'that host'}"
+            claims = tuple(replace(c, ranks=(rank,)) if c.kind == "gpu_fault" else c for c in item.claims)
+            waiting = tuple(r for r in item.waiting if r != rank)
+            more = tuple(c for o in others for c in o.claims)
+            place = others[0]
+            result = [
+                replace(
+                    item,
+                    ranks=(rank,),
+                    claims=(*claims, *more),
+                    waiting=waiting,
+                    comm=place.comm,
+                    seq=place.seq,
+                    op=place.op,
+                    missing=place.missing,
+                    sinks=place.sinks,
+                    doubts=(*item.doubts, ("medium", words)),
+                ),
+                *(o for o in result if o not in others),
+            ]
+        else:
+            words = "nothing ties this GPU to a rank of the job, and something else explains what the job shows"
+            result.append(replace(item, waiting=(), doubts=(*item.doubts, ("low", words))))
+    return result
+
+
+def _may_be(machine: Machine, ranks: set[int], hosts: Sequence[str]) -> bool:
+    """Say whether these ranks may run on a host that the job's own lines do not name: a node under its pods."""
+    names = {machine.hosts[r] for r in ranks if r in machine.hosts}
+    return not names or not hosts or not any(machine.nodes.get(name) for name in names)
 
 
 def user_by_error(machine: Machine, row: Row) -> int | None:

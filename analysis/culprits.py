@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Final
 
-from mycroft.analysis import machine_rules
+from mycroft.analysis import claims_device, machine_rules
 from mycroft.analysis.case import Case, Explained, Rule, place_claims
 from mycroft.analysis.claims import Suspicion
 from mycroft.analysis.rules_absence import (
@@ -37,7 +37,7 @@ def blame(case: Case) -> list[Suspicion]:
     """
     if case.graph.waiting and case.liveness.state == "in_flight":
         return _apply(case, SLOW_RULES)
-    found = _without_echoes(case, _apply(case, RULES))
+    found = _without_echoes(case, claims_device.tied(case.machine, _apply(case, RULES)))
     if (
         case.graph.waiting
         and case.liveness.state == "unknown"

@@ -194,6 +194,8 @@ def _without_dumps(case: Case) -> str:
 def _too_little_seen(case: Case) -> str:
     """Return what the dumps leave open although nobody waits: ranks that they do not show, or the pace of the job."""
     facts = case.facts
+    if older := facts.older():
+        return f"{_older_words(older)}, so they do not show one moment of the job"
     if cut := facts.cut_short():
         return f"the dump of {count_words(cut)} is cut short, and what it did last is not in it"
     idle = sorted(set(facts.dumps) - set(_finished(case)))
@@ -256,7 +258,9 @@ def _unknown(case: Case, findings: tuple[Finding, ...], *, aged: bool) -> tuple[
     if lost:
         what = f"{count_words(lost)} left no dump"
         found.append(Unknown(what, f"Flight Recorder dump, log or exit code of {count_words(lost)}"))
-    cut = facts.cut_short()
+    if older := facts.older():
+        found.append(Unknown(_older_words(older), f"a dump of {count_words(older)} of the time of the others"))
+    cut = [r for r in facts.cut_short() if r not in older]
     if cut:
         dump = "dump" if len(cut) == 1 else "dumps"
         found.append(
@@ -285,6 +289,11 @@ def _unknown(case: Case, findings: tuple[Finding, ...], *, aged: bool) -> tuple[
         what = f"{group.unseen} member{'s' * (group.unseen > 1)}" if group.unseen else "whether there are more members"
         found.append(Unknown(f"{what} of {group.title}", "a topology file, or the dumps of all ranks"))
     return tuple(found)
+
+
+def _older_words(ranks: Sequence[int]) -> str:
+    dumps = "the dump of {} is" if len(ranks) == 1 else "the dumps of {} are"
+    return f"{dumps.format(count_words(ranks))} older than those of the peers, which went on since"
 
 
 def _users_of_devices(findings: Sequence[Finding]) -> list[Unknown]:

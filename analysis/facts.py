@@ -14,6 +14,8 @@ from typing import Any, Final, Protocol
 
 import polars as pl
 
+from mycroft.analysis.older_dumps import older_dumps
+
 # The tracer and a Flight Recorder of one run count operations from different numbers: where both are there, the order
 # of calls is read from the Flight Recorder and the flows tell of the rest. The tracer knows bytes, not elements: where
 # members of one operation differ in one, they do in the other.
@@ -168,7 +170,9 @@ class Dump:
     """It holds no history: only open operations, or not all that was written (`cut`)."""
     kind: str = "flight_recorder"
     cut: bool = False
-    """The file ends early: what the rank did last is not in it."""
+    """What the rank did last is not in it: the file ends early, or it is older than those of the peers."""
+    older: bool = False
+    """It shows an earlier moment than the dumps of the peers; its open operations are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,8 +274,12 @@ class Facts:
         return None if file is None else self.files.get(file)
 
     def cut_short(self) -> tuple[int, ...]:
-        """Return the ranks whose dump ends early: how far they came is not known."""
+        """Return the ranks whose dump does not show what they did last: how far they came is not known."""
         return tuple(sorted(r for r, dump in self.dumps.items() if dump.cut))
+
+    def older(self) -> tuple[int, ...]:
+        """Return the ranks whose dump is older than those of the peers; they are among those cut short."""
+        return tuple(sorted(r for r, dump in self.dumps.items() if dump.older))
 
     def lost(self) -> tuple[int, ...]:
         """Return the ranks that left no dump, or one that is cut short."""
@@ -302,6 +310,11 @@ def read_facts(store: Frames) -> Facts:
         (int(r["comm"]), int(r["rank"])): Status(r["last_enqueued"], r["last_completed"], r["file_id"], r["line"])
         for r in store.frame(STATUS).to_dicts()
     }
+    older = older_dumps(ops, groups, dumps)
+    if older:
+        dumps = {r: replace(d, cut=True, only_active=True, older=True) if r in older else d for r, d in dumps.items()}
+        ops = ops.filter(pl.col("completed") | ~pl.col("rank").is_in(sorted(older)))
+        status = {key: said for key, said in status.items() if key[1] not in older}
     files = store.frame(FILES)
     formats = Counter(str(name) for name in files["loader"] if name is not None)
     unread = tuple(

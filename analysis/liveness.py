@@ -57,6 +57,9 @@ def judge(
         return Liveness(
             "in_flight", "ranks went past operations that others had not issued when their dumps were written"
         )
+    older = facts.older()
+    if 2 * len(older) >= len(facts.dumps):
+        return Liveness("in_flight", f"the dumps of {len(older)} ranks are older than those of their peers")
     complaining = [r for r, life in found.items() if life.victim_error is not None or life.size_complaint is not None]
     if complaining:
         return Liveness("stuck", f"{len(complaining)} ranks report a timeout or a lost connection")

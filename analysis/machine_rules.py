@@ -133,7 +133,10 @@ def gone(case: Case, left: set[int]) -> Explained:
         return [], set()
     if case.machine.of("ib_error") or any(life.ended_well for life in case.lives.values()):
         return [], set()
-    return claims_peers.suspicions(case.machine), set()
+    # Who reports a timeout was there until its own watchdog took it down, and closed its connections by that.
+    timed_out = {row.rank for row in case.machine.of("watchdog_timeout")}
+    found = claims_peers.suspicions(case.machine)
+    return [s for s in found if s.has("node_failed") or not s.ranks or not set(s.ranks) <= timed_out], set()
 
 
 def watchdog(case: Case, left: set[int]) -> Explained:

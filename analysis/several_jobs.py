@@ -8,7 +8,8 @@ else name a rank of the one on a host of the other.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Container, Sequence
 from dataclasses import replace
 from typing import Final, Protocol, runtime_checkable
 
@@ -17,6 +18,7 @@ from mycroft.analysis.facts import Frames
 from mycroft.analysis.verdict import Finding, Unknown, Verdict
 
 _PATHS: Final = "SELECT path FROM files WHERE loader IS NOT NULL ORDER BY path"
+_ATTEMPT: Final = re.compile(r"(?P<run>(?:.*[/!])?)attempt_(?P<n>\d{1,6})[/!]")
 _SURE: Final = {"high": 0, "medium": 1, "low": 2}
 
 
@@ -51,11 +53,31 @@ def others_in(store: Frames) -> list[Frames]:
 def together(first: Verdict, store: Frames, others: Sequence[tuple[Verdict, Frames]]) -> Verdict:
     """Return one verdict of the verdicts of all jobs, the surest findings first.
 
-    Only the first of the files of a job names it: evidence has no better name for what it does not call a job.
+    Only the first of the files of a job names it: evidence has no better name for what it does not call a job. Where
+    they are the starts of one elastic job, what stopped the last one comes first.
     """
-    titles = job_titles(store, [job for _verdict, job in others])
+    jobs = [job for _verdict, job in others]
+    titles = job_titles(store, jobs)
+    starts = _starts(_paths_of_jobs(store, jobs))
     verdicts = list(zip([first, *(verdict for verdict, _job in others)], titles, strict=True))
-    return _labelled(first, verdicts, f"The evidence is of {len(verdicts)} jobs. ", own=1)
+    if all(n for _run, n in starts):
+        titles = [f"{title} (start {n} of the workers)" for title, (_run, n) in zip(titles, starts, strict=True)]
+        verdicts = [(verdict, title) for (verdict, _), title in zip(verdicts, titles, strict=True)]
+    last = {run: max(n for other, n in starts if other == run) for run, _n in starts if run}
+    earlier = {title for title, (run, n) in zip(titles, starts, strict=True) if n < last.get(run, 0)}
+    return _labelled(first, verdicts, f"The evidence is of {len(verdicts)} jobs. ", own=1, earlier=earlier)
+
+
+def _starts(jobs: Sequence[Sequence[str]]) -> list[tuple[str, int]]:
+    """Return the folder of the elastic run and the number of the start, from 1, that the files of each job are of.
+
+    An empty name and 0 where they are of none, or of several.
+    """
+    found: list[tuple[str, int]] = []
+    for paths in jobs:
+        starts = {(m["run"] or "/", int(m["n"]) + 1) for path in paths if (m := _ATTEMPT.match(path)) is not None}
+        found.append(starts.pop() if len(starts) == 1 else ("", 0))
+    return found
 
 
 def apart(whole: Verdict, parts: Sequence[tuple[Verdict, Frames]]) -> Verdict:
@@ -142,15 +164,25 @@ def _stage(finding: Finding) -> str:
     return "slow" if finding.status == "slow" else "stuck"
 
 
-def _labelled(first: Verdict, verdicts: Sequence[tuple[Verdict, str]], head: str, *, own: int) -> Verdict:
-    """Put findings together, the surest first. Those of all but the first `own` verdicts are of other tables."""
+def _labelled(
+    first: Verdict,
+    verdicts: Sequence[tuple[Verdict, str]],
+    head: str,
+    *,
+    own: int,
+    earlier: Container[str] = (),
+) -> Verdict:
+    """Put findings together, the surest first, those of `earlier` titles last.
+
+    Those of all but the first `own` verdicts are of other tables.
+    """
     labelled = [
         (f if number < own else _elsewhere(f), title)
         for number, (verdict, title) in enumerate(verdicts)
         for f in verdict.findings
     ]
     labelled = _once(labelled)
-    labelled.sort(key=lambda pair: _SURE[pair[0].confidence])
+    labelled.sort(key=lambda pair: (pair[1] in earlier, _SURE[pair[0].confidence]))
     if not labelled:
         worst = next((v for v, _title in verdicts if v.status != "healthy"), first)
         return replace(first, status=worst.status, summary=head + worst.summary)
@@ -167,10 +199,15 @@ def _labelled(first: Verdict, verdicts: Sequence[tuple[Verdict, str]], head: str
 
 def job_titles(store: Frames, others: Sequence[Frames]) -> list[str]:
     """Return what to call each job, the first one first: the folder or archive of its files, else the first file."""
+    return [_title(paths) for paths in _paths_of_jobs(store, others)]
+
+
+def _paths_of_jobs(store: Frames, others: Sequence[Frames]) -> list[list[str]]:
+    """Return the files of each job; the first one's table names those of the others as well."""
     theirs = [_paths(job) for job in others]
     taken = {path for paths in theirs for path in paths}
     mine = [path for path in _paths(store) if path not in taken] or _paths(store)
-    return [_title(paths) for paths in (mine, *theirs)]
+    return [mine, *theirs]
 
 
 def _once(labelled: Sequence[tuple[Finding, str]]) -> list[tuple[Finding, str]]:

@@ -1,10 +1,11 @@
 """Which files belong to one job: evidence of several, put into one folder, must not be mixed.
 
 A rank is a number, and every job counts from 0. Files are of different jobs only where they contradict each other: they
-lie days apart, one rank is two processes on two hosts, or it stopped in two operations of one group. Where nothing
-contradicts, all is one job. Folders and archives are taken as wholes; what fits several jobs goes with those that
-share a host with it, that were written within the hour, or whose files are named like it, in this order; what names no
-rank and fits several still goes with all.
+lie days apart, one rank is two processes on two hosts, it stopped in two operations of one group, or torchrun has put
+them into the folders of two starts of its workers (`attempt_0`, `attempt_1`, …). Where nothing contradicts, all is one
+job. Folders and archives are taken as wholes; what fits several jobs goes with those that share a host with it, that
+were written within the hour, or whose files are named like it, in this order; what names no rank and fits several still
+goes with all.
 
 Files that do not contradict may still share nothing: a console without hosts, and logs of another job. `Jobs.parts` are
 the sides of a job that nothing joins although both speak of the same ranks; the analysis judges them apart as well.
@@ -39,6 +40,8 @@ _MOST_NAMES: Final = 16
 _TIMES: Final = {"events": "ts", "coll_ops": "start_ts", "stacks": "ts"}
 _WORDS: Final = re.compile(r"[^a-z0-9]+")
 _DIGITS: Final = re.compile(r"\d+")
+# torchrun's folder of logs: one of each start of the workers under the name of the run.
+_ATTEMPT: Final = re.compile(r"(?P<run>(?:.*[/!])?)attempt_(?P<n>\d{1,6})[/!]")
 _NOWHERE: Final = re.compile(r"localhost|127\..*|ip6-.*")
 
 
@@ -68,6 +71,8 @@ class Facts:
     """Size of a communicator of which a profiler tells members -> their ranks in it."""
     stops: dict[int, set[int]] = field(default_factory=lambda: defaultdict(set))
     """rank -> numbers of operations that timed out."""
+    attempts: dict[str, int] = field(default_factory=dict[str, int])
+    """Folder of an elastic run -> which start of its workers."""
 
     def add(self, other: Facts) -> None:
         """Take in what another file says."""
@@ -81,6 +86,7 @@ class Facts:
         self.pids |= other.pids
         self.hosts |= other.hosts
         self.comms |= other.comms
+        self.attempts |= other.attempts
         for rank, found in other.processes.items():
             self.processes[rank] |= found
         for rank, numbers in other.stops.items():
@@ -95,7 +101,9 @@ class Facts:
                 self.members[rank] |= found
 
     def contradicts(self, other: Facts) -> bool:
-        """Say whether both cannot be of one job."""
+        """Say whether both cannot be of one job, or not of one start of it."""
+        if any(other.attempts.get(run, attempt) != attempt for run, attempt in self.attempts.items()):
+            return True
         if (apart := self.apart_ns(other)) is not None and apart > APART_NS:
             return True
         if self.comms & other.comms:
@@ -338,7 +346,10 @@ class JobFinder:
         return Jobs(_with_unranked(jobs, unranked) or [whole], _with_unranked(parts, unranked))
 
     def _units(self, files: Mapping[int, str], hosts: Sequence[str]) -> dict[str, tuple[list[int], Facts]]:
-        """Return files and facts by folder or archive at the first level where names differ, else by file."""
+        """Return files and facts by folder or archive at the first level where names differ, else by file.
+
+        The starts of an elastic job, each in a folder of its own, are units of their own wherever they lie.
+        """
         named = hosts_of_files(files, hosts)
         paths = {file_id: re.split(r"[/!]", name) for file_id, name in files.items()}
         shared = 0
@@ -347,7 +358,11 @@ class JobFinder:
             shared += 1
         units: dict[str, tuple[list[int], Facts]] = {}
         for file_id, parts in sorted(paths.items()):
-            unit = units.setdefault(parts[shared] if parts else "", (list[int](), Facts()))
+            start = _ATTEMPT.match(files[file_id])
+            name = start[0] if start is not None else parts[shared] if parts else ""
+            unit = units.setdefault(name, (list[int](), Facts()))
+            if start is not None:
+                unit[1].attempts[start["run"]] = int(start["n"])
             unit[0].append(file_id)
             facts = self._of_file(file_id, hosts)
             if not facts.hosts and file_id in named:

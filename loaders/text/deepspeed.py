@@ -1,7 +1,10 @@
 """What DeepSpeed's own launcher prints on every node: which rank is which process, and how a process ended.
 
-It says the ranks of each node once, the pid of each local rank as it starts it, and the local rank alone when one ends;
-so what a node has said is kept until then. `memory` is by the host of the line, which pdsh puts in front.
+It says the ranks of each node once, the pid of each local rank as it starts it, and the exit code when one ends; what a
+node has said is kept until then. `memory` is by the host of the line, which pdsh puts in front.
+
+The command that it prints with the exit code is the last one that it started, whichever process ended: where a node has
+several, the line tells the node and the code and not the rank.
 """
 
 from __future__ import annotations
@@ -80,6 +83,7 @@ def _ended(scope: FileScope, line: Line, match: re.Match[str]) -> bool | None:
         return False
     number = int(local["lr"])
     host, ranks = _ranks(scope, line)
+    alone = number == 0
     said(
         scope,
         line,
@@ -87,9 +91,9 @@ def _ended(scope: FileScope, line: Line, match: re.Match[str]) -> bool | None:
         "launcher_failure",
         name="failed",
         code=code,
-        rank=ranks[number] if number < len(ranks) else None,
-        local_rank=number,
-        pid=_node(scope, line).pids.get(number),
+        rank=ranks[0] if alone and ranks else None,
+        local_rank=number if alone else None,
+        pid=_node(scope, line).pids.get(number) if alone else None,
         host=host,
         text=f"exits with return code = {code} {line.text}"[:TEXT_LIMIT],
     )

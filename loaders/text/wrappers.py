@@ -269,7 +269,7 @@ WRAPPERS: Final[tuple[Wrapper, ...]] = (
         "ray",
         "(",
         re.compile(
-            r"\((?P<actor>[\w.:-]{1,80})(?:\[rank=(?P<rank>\d+)\])?(?: [A-Z]{2}\d+)* pid=(?P<pid>\d{1,10})"
+            r"\((?P<actor>[\w.:-]{1,80})(?:(?:\[| )rank=(?P<rank>\d+)\]?)?(?: [A-Z]{2}\d+)* pid=(?P<pid>\d{1,10})"
             r"(?:, ip=(?P<ip>[\d.a-fA-F:]+))?\) ?"
         ),
         _take_ray,
@@ -301,6 +301,16 @@ WRAPPERS: Final[tuple[Wrapper, ...]] = (
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789",
         re.compile(r"(?P<host>[\w.-]{1,80}) " + _PROGRAM),
         _take_iso_syslog,
+    ),
+    # Before a stamp of the kernel nothing but the name of a host stands.
+    Wrapper(
+        "pdsh-dmesg",
+        "",
+        re.compile(
+            r"(?P<host>[\w.-]{1,80}): (?=\[(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}|"
+            r" {0,8}\d{1,9}\.\d{6})\] )"
+        ),
+        _take_host,
     ),
     Wrapper("compose", "", re.compile(r"(?P<svc>[\w.-]{1,80})\s+\| ?"), _take_service, 0.6),
     Wrapper(
