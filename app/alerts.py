@@ -17,7 +17,7 @@ import time
 import tomllib
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 from urllib.parse import quote, urlsplit
@@ -46,13 +46,16 @@ _SEVERITY: Final = {"hang": "critical", "crash": "critical", "slow": "warning", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """One target. `secret` signs webhooks, `key` is PagerDuty's routing key; `least` confidence that is worth it."""
+    """One target. `secret` signs webhooks, `key` is PagerDuty's routing key; `least` confidence that is worth it.
+
+    Who has Slack's address may write there: like the other secrets it is not shown.
+    """
 
     name: str
     kind: Kind
-    url: str
-    secret: str = ""
-    key: str = ""
+    url: str = field(repr=False)
+    secret: str = field(default="", repr=False)
+    key: str = field(default="", repr=False)
     least: Literal["low", "medium", "high"] = "low"
 
 
@@ -87,14 +90,22 @@ def _target(path: str | Path, number: int, row: Any) -> Target:
     if kind not in KINDS:
         raise ConfigError(f"{where}: kind {kind!r}; expected one of {', '.join(KINDS)}")
     url = row.get("url") or (PAGERDUTY if kind == "pagerduty" else "")
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"{where}: url {url!r}; expected an http or https address")
+    if not _is_address(url):
+        # Not shown: it may be a secret.
+        raise ConfigError(f"{where}: url: expected an http or https address")
     if kind == "pagerduty" and not row.get("key"):
         raise ConfigError(f"{where}: PagerDuty needs the routing key as `key`")
     if row.get("least", "low") not in ("low", "medium", "high"):
         raise ConfigError(f"{where}: least {row['least']!r}; expected low, medium or high")
     return Target(**{**row, "url": url, "name": row.get("name") or f"{kind}-{number}"})
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 # ---- what is said -----------------------------------------------------------------------
@@ -144,6 +155,7 @@ def _webhook(_target: Target, event: str, incident: Incident, title: str, link: 
         "next_steps": list(finding.get("next_steps", []))[:4],
         "opened": incident.opened,
         "closed": incident.closed,
+        "merged_into": incident.merged_into,
         "link": link,
     }
 
@@ -295,7 +307,9 @@ class Lane:
         try:
             answer = self._pool.request("POST", self.target.url, body=data, headers=headers, redirect=False)
         except (urllib3.exceptions.HTTPError, OSError) as error:
-            return " ".join(str(error).split())[:300] or type(error).__name__, False
+            # Some name the whole address, which is kept where users of the dashboard read.
+            said = str(error).replace(self.target.url, self.target.name)
+            return " ".join(said.split())[:300] or type(error).__name__, False
         if 200 <= answer.status < 300:
             return "", False
         return f"answered {answer.status}", answer.status in _NOT_THIS_ONE
@@ -366,15 +380,19 @@ class Alerter:
             if target.kind == "deadman":
                 continue
             unsure = words.index(incident.confidence) < words.index(target.least)
-            if unsure and incident.status != "cannot_tell" and event != "closed":
+            if unsure and incident.status != "cannot_tell" and event not in ("closed", "merged"):
                 continue
-            if event == "closed" and not self._was_told(incident, target):
+            if event in ("closed", "merged") and not self._was_told(incident, target):
                 continue
+            # The other incident goes on, and people hear of that one; what keeps this one open has to end it.
+            if event == "merged" and target.kind == "slack":
+                continue
+            said = "closed" if event == "merged" else event
             # A revision is a new event; what is said twice of one revision is the same.
-            name = f"{event}-{incident.revisions}" if event == "revised" else event
+            name = f"{said}-{incident.revisions}" if said == "revised" else said
             alert = self._state.plan_alert(incident.incident, target.name, name)
             if alert is not None:
-                self._put(lane, alert, event, incident, title)
+                self._put(lane, alert, said, incident, title)
 
     def _put(self, lane: Lane, alert: str, event: str, incident: Incident, title: str) -> None:
         lane.put(alert, body(lane.target, event, incident, title=title, link=incident_link(self._url, incident)))

@@ -28,7 +28,8 @@ RECALL_S: Final = 60.0
 _WORDS: Final = ("low", "medium", "high")
 _REVISED_AT_MOST: Final = 50
 
-Event = Literal["opened", "revised", "closed"]
+# `merged`: it is over as an incident of its own, and goes on as another.
+Event = Literal["opened", "revised", "closed", "merged"]
 Told = Callable[[Event, Incident], None]
 
 
@@ -292,8 +293,7 @@ class Incidents:
         self._open.pop(name, None)
         closed = self.state.close_incident(name, merged_into=merged_into)
         LOG.warning("incident %s is over%s", name, f": it is {merged_into}" if merged_into else "")
-        if merged_into is None:
-            self.told("closed", closed)
+        self.told("closed" if merged_into is None else "merged", closed)
 
 
 def _see(candidate: _Candidate, finding: Mapping[str, Any]) -> None:
@@ -354,3 +354,22 @@ def same(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 def _key(finding: Mapping[str, Any]) -> str:
     cause = finding["root_cause"]
     return f"{finding['category']}/{sorted(cause['ranks'])}/{sorted(cause['hosts'])}"
+
+
+def blind_finding(title: str, hosts: Sequence[str], silent_s: float) -> dict[str, Any]:
+    """Return what is said of a job of which no agent speaks: not a fault of the job, and no answer about it."""
+    named = ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more" if len(hosts) > 4 else "")
+    return {
+        "id": "blind",
+        "status": "cannot_tell",
+        "category": "unknown",
+        "component": "unknown",
+        "confidence": "low",
+        "root_cause": {"ranks": [], "hosts": [], "devices": [], "flow": None, "one_of": False},
+        "summary": f"The watch is blind for {title}: no agent of {named} has spoken for {silent_s:.0f} s.",
+        "why": "hosts, agents or the network between them and the collector are down; nothing is known of the job",
+        "confidence_why": [],
+        "evidence": [],
+        "chain": [],
+        "next_steps": [f"systemctl status mycroft-agent   # on {hosts[0]}"] if hosts else [],
+    }

@@ -21,10 +21,10 @@ import polars as pl
 from mycroft.analysis.config import FLOW_DEFAULTS
 from mycroft.analysis.fleet import merge
 from mycroft.analysis.fleet.summaries import STANDS_NS, SUMMARY, Suspects, find_suspects, rows_of
-from mycroft.app.live.incidents import Event, Incidents
+from mycroft.app.live.incidents import Event, Incidents, blind_finding
 from mycroft.app.live.relay import MOST_PULLED, name_of
 from mycroft.app.live.state import Incident, LiveState
-from mycroft.app.live.watch import BLIND_S, blind_finding
+from mycroft.app.live.watch import BLIND_S
 from mycroft.loaders.collector import RelaySeen
 from mycroft.tracer.agent.summary import Part
 from mycroft.tracer.arrow import pa, pc
@@ -261,7 +261,7 @@ class Relayed:
             return
         if incident.incident in self._unsaid:
             self._unsaid.discard(incident.incident)
-            if event == "closed":
+            if event in ("closed", "merged"):
                 return
             event = "opened"
         self.tell(event, incident, title)

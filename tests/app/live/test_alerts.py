@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import urllib3
 
 from mycroft.app.alerts import GIVE_UP_S, RETRY_S, Alerter, Target, incident_link, is_signed, read_targets
 from mycroft.app.config import ConfigError
@@ -300,6 +301,51 @@ def test_pagerduty_triggers_and_resolves_one_alert(hook: Hook, state: LiveState)
         assert trigger["links"] == [{"href": incident_link("http://dash", incident), "text": "Diagnosis"}]
     assert [t["payload"]["custom_details"]["confidence"] for t in sent[:2]] == ["low", "high"]
     assert "payload" not in sent[2]
+
+
+def test_alert_of_an_incident_that_became_another_is_resolved(hook: Hook, state: LiveState) -> None:
+    targets = (
+        Target(name="p", kind="pagerduty", url=hook.url, key="k"),
+        Target(name="w", kind="webhook", url=hook.url),
+        Target(name="s", kind="slack", url=hook.url),
+    )
+    alerter = Alerter(targets, state, url="http://dash")
+    first, second = opened(state), opened(state)
+    alerter.told("opened", second, "run")
+    drain(alerter)
+    hook.got.clear()
+    alerter.told("merged", state.close_incident(second.incident, merged_into=first.incident), "run")
+    drain(alerter)
+    resolved, told = (json.loads(data) for _, data in hook.got)  # and nothing to people, who hear of the other one
+    assert (resolved["event_action"], resolved["dedup_key"]) == ("resolve", f"mycroft-{second.incident}")
+    assert (told["event"], told["incident"], told["merged_into"]) == ("closed", second.incident, first.incident)
+
+
+SECRET = "T0/B0/of-the-channel"
+
+
+def test_address_and_secrets_of_a_target_are_shown_nowhere(
+    state: LiveState, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = Target(name="chat", kind="slack", url=f"https://hooks.slack.test/services/{SECRET}", secret=SECRET)
+    assert SECRET not in repr(target)
+    alerter = Alerter((target,), state, url="http://dash")
+
+    def fails(*_: object, **__: object) -> None:
+        raise urllib3.exceptions.LocationParseError(target.url)
+
+    monkeypatch.setattr(alerter.lanes["chat"]._pool, "request", fails)
+    incident = opened(state)
+    alerter.told("opened", incident, "run")
+    drain(alerter)
+    error = state.alerts(incident=incident.incident)[0]["error"]
+    assert "Failed to parse" in error and SECRET not in error + caplog.text
+    path = tmp_path / "alerts.toml"
+    for url in (f"hooks.slack.test/{SECRET}", f"https://[::1/{SECRET}", f"https://host:99999/{SECRET}"):
+        path.write_text(f"[[target]]\nkind = 'slack'\nurl = '{url}'")
+        with pytest.raises(ConfigError, match="expected an http or https address") as refused:
+            read_targets(path)
+        assert SECRET not in str(refused.value)
 
 
 def test_unsure_verdicts_are_kept_from_targets_that_do_not_want_them(hook: Hook, state: LiveState) -> None:

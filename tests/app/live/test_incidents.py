@@ -178,7 +178,10 @@ def test_finding_that_joins_two_incidents_makes_them_one(
     assert len(opened) == 1 and opened[0].ranks == (1, 7)
     merged = [i for i in incidents.state.incidents() if i.merged_into]
     assert [i.merged_into for i in merged] == [opened[0].incident]
-    assert "closed" not in names(told)
+    # Whoever was told of the one that is gone must hear of its end.
+    assert [(event, incident.incident) for event, incident in told if event in ("closed", "merged")] == [
+        ("merged", merged[0].incident)
+    ]
 
 
 def test_two_faults_at_once_are_two_incidents(make: Callable[[], Incidents], clock: Clock) -> None:
