@@ -21,12 +21,13 @@ import msgspec
 
 from mycroft.app.live.receiver import MOST_FILE_BYTES, bearer_of, refusal_of
 from mycroft.app.live.state import EvidenceRequest, LiveState
-from mycroft.app.live.tokens import AgentToken, allowed
+from mycroft.app.live.tokens import AgentToken, allowed, is_known
 from mycroft.errors import MycroftError
 from mycroft.loaders.collector import BusyError, Collector, Taken, Ticket
 from mycroft.tracer.agent.batch import MOST_WIRE_BYTES, key_of
 
 LOG: Final = logging.getLogger("mycroft.collector")
+_NOT_YOURS: Final = "this token may not speak for this host; see always-on.md"
 _LOOK_S: Final = 0.5
 _BODY_S: Final = 30.0
 _DISK_S: Final = 30.0
@@ -97,15 +98,20 @@ class Door:
         if int(length) > MOST_WIRE_BYTES:
             await _say(send, 413, f"a batch of {length} bytes; at most {MOST_WIRE_BYTES} are taken")
             return
+        token = bearer_of(headers.get("authorization", ""))
+        if not is_known(self._tokens, token):
+            # Before anything is kept of what it brings: strangers must not fill the memory that agents share.
+            await _say(send, 401 if token is None else 403, _NOT_YOURS)
+            return
+        # Before anything is offered: the word that it is on disk may come at once.
+        self._loop = asyncio.get_running_loop()
         try:
             wire = await self._body(receive)
             if wire is None:
                 return  # it went away
             key = key_of(wire)
-            token = bearer_of(headers.get("authorization", ""))
             if not allowed(self._tokens, token, key.host):
-                said = "this token may not speak for this host; see always-on.md"
-                await _say(send, 401 if token is None else 403, said)
+                await _say(send, 403, _NOT_YOURS)
                 return
             offered = self._collector.offer(wire, self._tell, key=key)
             if not isinstance(offered, Taken):
@@ -158,9 +164,8 @@ class Door:
             BusyError: if it takes too long.
             FullError: if it does not take the batch.
         """
-        # `offer` and this run without a pause in between: the word that it is done comes after.
-        self._loop = asyncio.get_running_loop()
-        done = self._futures[id(ticket)] = self._loop.create_future()
+        # `offer` and this run without a pause in between: the loop hears that it is done after this.
+        done = self._futures[id(ticket)] = asyncio.get_running_loop().create_future()
         try:
             async with asyncio.timeout(_DISK_S):
                 await done

@@ -51,11 +51,17 @@ def read_tokens(path: str | Path) -> tuple[AgentToken, ...]:
 
 def allowed(tokens: tuple[AgentToken, ...], bearer: str | None, host: str) -> bool:
     """Whether who has `bearer` may speak for `host`; without tokens everybody may."""
-    if not tokens:
-        return True
+    return not tokens or any(fnmatchcase(host, token.hosts) for token in _matching(tokens, bearer))
+
+
+def is_known(tokens: tuple[AgentToken, ...], bearer: str | None) -> bool:
+    """Whether who has `bearer` may speak for anybody: asked before it is known for whom he does."""
+    return not tokens or bool(_matching(tokens, bearer))
+
+
+def _matching(tokens: tuple[AgentToken, ...], bearer: str | None) -> list[AgentToken]:
     if bearer is None:
-        return False
+        return []
     digest = digest_of(bearer)
     # Every token is compared, so that time tells nothing.
-    matches = [token for token in tokens if hmac.compare_digest(token.digest, digest)]
-    return any(fnmatchcase(host, token.hosts) for token in matches)
+    return [token for token in tokens if hmac.compare_digest(token.digest, digest)]

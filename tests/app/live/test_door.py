@@ -118,6 +118,40 @@ def test_batch_is_acknowledged_once_it_is_on_disk(opened: Opened, wire: bytes, p
     assert [body for body, _ in read_log(log_path(opened.collector.log_folder, 1))] == [wire]
 
 
+def test_nothing_is_read_of_what_a_stranger_brings(opened: Opened) -> None:
+    async def receive() -> dict[str, Any]:
+        raise AssertionError("the body of a stranger was read")
+
+    said: list[Any] = []
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    length = (b"content-length", b"9")
+    for headers in ([length], [length, (b"authorization", b"Bearer of-nobody-known")]):
+        scope = {"type": "http", "path": "/api/v1/batch", "method": "POST", "headers": headers}
+        asyncio.run(opened.door(scope, receive, send))
+    assert [message["status"] for message in said if "status" in message] == [401, 403]
+
+
+def test_first_batch_is_acknowledged_also_where_the_disk_is_done_at_once(opened: Opened, wire: bytes) -> None:
+    collector = opened.collector
+
+    def offer(data: bytes, tell: Any, *, key: Any = None) -> Any:
+        # What the committing thread does while this one has not gone on yet.
+        ticket = Collector.offer(collector, data, tell, key=key)
+        collector._commit([collector._pending.pop()])
+        return ticket
+
+    opened.collector.offer = offer  # type: ignore[method-assign]
+
+    async def knock() -> Answer:
+        async with asyncio.timeout(20):
+            return await ask(opened.door, wire)
+
+    assert run(knock).status == 204
+
+
 def test_batch_that_comes_twice_at_one_time_is_kept_once_and_acknowledged_twice(opened: Opened, wire: bytes) -> None:
     async def knock() -> list[Answer]:
         asking = [asyncio.create_task(ask(opened.door, wire)) for _ in range(2)]
