@@ -30,6 +30,8 @@ CONNECTIONS: Final = 8192
 SWITCH_S: Final = 0.0005
 GARBAGE: Final = 20_000
 PIN_BEFORE_S: Final = 600.0
+# What an incident rests on has happened by then; one that stays open for days must not keep all of them.
+PIN_AFTER_S: Final = 3600.0
 MOST_PINS: Final = 1000
 PINS_S: Final = 10.0
 LOG: Final = logging.getLogger("mycroft.collector")
@@ -61,7 +63,7 @@ def make_receiver(config: LiveConfig) -> tuple[Door, Collector]:
 
 
 class Pins:
-    """The times that known incidents rest on: from some minutes before each until it was over.
+    """The times that known incidents rest on: from some minutes before each until it was over, an hour at most.
 
     Looked up at most every ten seconds; while the state cannot be read, those of before.
     """
@@ -84,7 +86,7 @@ class Pins:
                 Pin(
                     name=incident.incident,
                     since_ns=int((incident.opened - PIN_BEFORE_S) * 1e9),
-                    until_ns=int((incident.closed or now) * 1e9),
+                    until_ns=int(min(incident.closed or now, incident.opened + PIN_AFTER_S) * 1e9),
                 )
                 for incident in self._state.incidents(limit=MOST_PINS)
             ]

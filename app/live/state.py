@@ -98,6 +98,11 @@ CREATE TABLE IF NOT EXISTS live_numbers (
     value TEXT NOT NULL
 ) WITHOUT ROWID;
 """
+# Of requests that agents were told of and that have not ended: an answer may be lost on its way, or an agent be started
+# anew. One that is at it leaves out what it has heard already.
+ASK_AGAIN_S: Final = 20.0
+ASK_FOR_S: Final = 300.0
+_WAITS: Final = "ended IS NULL AND created > ? AND (handed IS NULL OR handed < ?)"
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -373,12 +378,13 @@ class LiveState:
             )
         return request
 
-    def hand_requests(self, host: str, *, patience_s: float = 300.0) -> list[EvidenceRequest]:
-        """Return what the agent of a host has not been asked yet, and note that it is now."""
+    def hand_requests(self, host: str) -> list[EvidenceRequest]:
+        """Return what the agent of a host has not been asked yet, or has not ended, and note that it is asked now."""
         at = now()
         with self._state.connection() as connection:
             rows = connection.execute(
-                "SELECT * FROM live_requests WHERE host = ? AND handed IS NULL AND created > ?", (host, at - patience_s)
+                f"SELECT * FROM live_requests WHERE host = ? AND {_WAITS}",  # noqa: S608 - a constant
+                (host, at - ASK_FOR_S, at - ASK_AGAIN_S),
             ).fetchall()
             for row in rows:
                 connection.execute("UPDATE live_requests SET handed = ? WHERE request = ?", (at, row["request"]))
@@ -386,7 +392,9 @@ class LiveState:
 
     def waiting_hosts(self) -> set[str]:
         """Return the hosts whose agents have something to be asked."""
-        rows = self._rows("SELECT DISTINCT host FROM live_requests WHERE handed IS NULL")
+        at = now()
+        query = f"SELECT DISTINCT host FROM live_requests WHERE {_WAITS}"  # noqa: S608 - a constant
+        rows = self._rows(query, at - ASK_FOR_S, at - ASK_AGAIN_S)
         return {str(row["host"]) for row in rows}
 
     def request(self, request: str) -> EvidenceRequest:

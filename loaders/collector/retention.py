@@ -44,7 +44,10 @@ class Pin:
 
 
 def pinned(segments: Sequence[Segment], pins: Iterable[Pin], *, most_bytes: float) -> set[str]:
-    """Return the paths of what incidents keep; the newest incidents first, until they have `most_bytes`."""
+    """Return the paths of what incidents keep; the newest first, as many as have `most_bytes` together.
+
+    One that would keep more than is left keeps nothing, and takes nothing from the others.
+    """
     # As columns: a store has tens of thousands of segments, and may have a thousand incidents.
     firsts = np.array([segment.first_ns for segment in segments], dtype=np.int64)
     lasts = np.array([segment.last_ns for segment in segments], dtype=np.int64)
@@ -53,10 +56,10 @@ def pinned(segments: Sequence[Segment], pins: Iterable[Pin], *, most_bytes: floa
     size = 0
     for pin in sorted(pins, key=lambda pin: (-pin.until_ns, pin.name)):
         mine = (firsts <= pin.until_ns) & (lasts >= pin.since_ns) & ~kept
-        size += int(sizes[mine].sum())
-        if size > most_bytes:
-            break
-        kept |= mine
+        more = int(sizes[mine].sum())
+        if size + more <= most_bytes:
+            size += more
+            kept |= mine
     return {segments[number].path for number in np.flatnonzero(kept).tolist()}
 
 

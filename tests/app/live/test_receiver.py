@@ -17,7 +17,7 @@ from mycroft.app.commands import options
 from mycroft.app.config import ConfigError
 from mycroft.app.live import serving
 from mycroft.app.live.config import LiveConfig
-from mycroft.app.live.state import LiveState
+from mycroft.app.live.state import ASK_AGAIN_S, ASK_FOR_S, LiveState
 from mycroft.app.live.tokens import AgentToken, digest_of, read_tokens
 from mycroft.app.state import State
 from mycroft.loaders.collector import Window
@@ -382,6 +382,30 @@ def test_how_long_tables_are_kept_is_told_on_the_command_line(
         assert wrong.partition("=")[2] in capsys.readouterr().err
 
 
+def test_request_whose_answer_was_lost_is_handed_again_until_it_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = 1000.0
+    monkeypatch.setattr("mycroft.app.live.state.now", lambda: at)
+    state = LiveState(State(tmp_path))
+    request = state.ask("incident", "host0", ["key"])
+
+    def waiting_and_handed() -> tuple[set[str], list[str]]:
+        return state.waiting_hosts(), [one.request for one in state.hand_requests("host0")]
+
+    assert waiting_and_handed() == ({"host0"}, [request])
+    assert waiting_and_handed() == (set(), [])
+    at += ASK_AGAIN_S + 1
+    assert waiting_and_handed() == ({"host0"}, [request])
+    at += ASK_AGAIN_S + 1
+    state.end_request(request, [])
+    assert waiting_and_handed() == (set(), [])
+    # Of one that nobody fetches, agents are not asked for ever.
+    state.ask("another", "host0", ["key"])
+    at += ASK_FOR_S + 1
+    assert waiting_and_handed() == (set(), [])
+
+
 def test_rows_of_known_incidents_are_kept_from_some_minutes_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -390,6 +414,10 @@ def test_rows_of_known_incidents_are_kept_from_some_minutes_before(
     pins = serving.Pins(state)
     assert pins() == []
     opened = state.open_incident("job", finding(), why="first found")
+    # One that stays open keeps what it rests on, and not all that comes after it.
+    with monkeypatch.context() as later:
+        later.setattr(serving.time, "time", lambda: opened.opened + 10 * serving.PIN_AFTER_S)
+        assert pins()[0].until_ns == int((opened.opened + serving.PIN_AFTER_S) * 1e9)
     closed = state.close_incident(opened.incident)
     (pin,) = pins()
     assert closed.closed is not None

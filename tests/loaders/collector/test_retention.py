@@ -77,3 +77,12 @@ def test_incidents_keep_a_quarter_at_most_the_newest_first() -> None:
     assert pinned([old, new], pins, most_bytes=150) == {new.path}
     assert pinned([old, new], pins, most_bytes=250) == {new.path, old.path}
     assert pinned([old, new], pins, most_bytes=50) == set()
+
+
+def test_incident_that_would_keep_too_much_takes_nothing_from_the_others() -> None:
+    rows = [segment("op", age_s=age_s, size=100) for age_s in (400, 300, 200, 100)]
+    pins = [
+        Pin(name="open for long", since_ns=int((NOW - 350) * S), until_ns=int(NOW * S)),
+        Pin(name="short", since_ns=int((NOW - 401) * S), until_ns=int((NOW - 399) * S)),
+    ]
+    assert pinned(rows, pins, most_bytes=250) == {rows[0].path}
