@@ -419,6 +419,7 @@ def one(fault: str, seed: int, given: argparse.Namespace, root: Path, part_s: fl
     layout = LAYOUTS[given.ranks] if base.layout == usual else base.layout
     work = replace(
         base.work,
+        kernel_ms=max(base.work.kernel_ms, given.kernel_ms) if base.work.kernel_ms else 0.0,
         kernel_units=min(base.work.kernel_units, UNITS[given.ranks]),
         gradient_elements=GRADIENTS.get(fault, base.work.gradient_elements),
     )
@@ -441,6 +442,7 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, choices=sorted(LAYOUTS), default=16)
     parser.add_argument("--healthy", type=float, metavar="HOURS", help="healthy jobs instead of faults")
     parser.add_argument("--part", type=float, default=HEALTHY_PART_S, help="seconds of each healthy job")
+    parser.add_argument("--kernel-ms", type=float, default=0.0, help="least time of a kernel, for longer iterations")
     parser.add_argument("--results", type=Path, default=Path("live-series.jsonl"))
     parser.add_argument("--settle", type=float, default=12.0, help="seconds for evidence after the first alert")
     parser.add_argument("--patience", type=float, default=45.0, help="seconds that a fault may take to be found")
