@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from mycroft.analysis.fleet import Executor, Window, merge, partial, run
-from mycroft.analysis.fleet.hosts import HEALTH, ROLLUP, Grid, bin_width_ns, grid_of, together
+from mycroft.analysis.fleet.hosts import HEALTH, ROLLUP, Grid, bin_width_ns, grid_of, grid_of_peaks, together
 from mycroft.analysis.fleet.report import SURE, FleetReport, Happened, fleet_report
 from mycroft.errors import MycroftError
 
@@ -306,7 +306,13 @@ def heat_map(reader: FleetReader, column: str, window: Window) -> Heat:
     """
     width = bin_width_ns(window.until_ns - window.since_ns)
 
+    # The greatest of ten minutes stands at their beginning, which may be before all minutes that the file has.
+    whole = Window(window.since_ns // width * width, window.until_ns)
+
     def read(segment: FleetSegment) -> Grid:
+        peaks = reader.peaks(segment, column, width) if _lies_inside(segment, window) else None
+        if peaks is not None:
+            return grid_of_peaks(peaks.hosts, peaks.host, peaks.begin, peaks.values, width, whole)
         rows = reader.rows(segment, ("host", "minute"), more=(column,))
         return together(grid_of(table, column, width, window) for table in rows)
 

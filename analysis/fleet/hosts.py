@@ -18,6 +18,8 @@ pa: Any = pyarrow
 ROLLUP: Final = "host_minute"
 HEAT_COLUMNS: Final = ("idle_max_ms", "late_max_ms", "open_ops_max", "errors", "lost_rows", "net_max_ns")
 MOST_BINS: Final = 200
+_MINUTE_NS: Final = 60_000_000_000
+_SINGLE_MINUTES: Final = 5
 # A host needs this many operations or flows in a job for its means to say anything.
 _LEAST: Final = 100
 _LEAST_HOSTS: Final = 4
@@ -31,9 +33,12 @@ _AT_ONCE: Final = 8192
 
 
 def bin_width_ns(span_ns: int) -> int:
-    """Return the width of a bin, in whole minutes, that cuts a span into at most `MOST_BINS`."""
-    minute = 60_000_000_000
-    return max(1, -(-span_ns // (minute * MOST_BINS))) * minute
+    """Return the width of a bin that cuts a span into at most `MOST_BINS`: whole minutes, or tens of minutes.
+
+    Of long spans it is tens, for files have the greatest of ten minutes ready.
+    """
+    minutes = max(1, -(-span_ns // (_MINUTE_NS * MOST_BINS)))
+    return (minutes if minutes <= _SINGLE_MINUTES else -(-minutes // 10) * 10) * _MINUTE_NS
 
 
 _SUMS: Final = (
@@ -214,6 +219,31 @@ def grid_of(rows: Table, column: str, bin_ns: int, window: Window) -> Grid:
         cells += begin_of[owner[part]]
         np.maximum.at(found, cells, values[part].astype(np.int64))
     return Grid(tuple(hosts), first, found.reshape(len(hosts), width))
+
+
+def grid_of_peaks(
+    hosts: tuple[str, ...], owner: Table, begin: Table, values: Table, bin_ns: int, window: Window
+) -> Grid:
+    """Return the greatest value of each host in each bin, where those of smaller bins are known.
+
+    Args:
+        hosts: names, sorted, each once.
+        owner: NumPy, the place of each value's host among them.
+        begin: NumPy, when its smaller bin begins, UTC ns; `bin_ns` is a multiple of its width.
+        values: NumPy, -1: nothing was told.
+        bin_ns: width of a bin.
+        window: of beginnings; others are left out.
+    """
+    kept = (begin >= window.since_ns) & (begin < window.until_ns)
+    if not kept.all():
+        owner, begin, values = owner[kept], begin[kept], values[kept]
+        if not len(begin):
+            return EMPTY
+    bins = begin // bin_ns
+    first = int(bins.min())
+    found = np.full((len(hosts), int(bins.max()) - first + 1), -1, dtype=np.int64)
+    np.maximum.at(found.reshape(-1), owner * found.shape[1] + (bins - first), values)
+    return Grid(hosts, first, found)
 
 
 def _numbers(column: Any, unknown: int) -> Any:

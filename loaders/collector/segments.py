@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 import msgspec
 import numpy as np
@@ -22,6 +22,7 @@ import numpy as np
 from mycroft.loaders.collector import rollups
 from mycroft.loaders.collector.log import sync_folder
 from mycroft.loaders.collector.manifest import Segment
+from mycroft.loaders.collector.peaks import peaks_of
 from mycroft.tracer.agent.batch import BatchError, BatchKey, Gap, HostFact, RingStatus, decode, schema_of
 from mycroft.tracer.agent.summary import COLUMNS as SUMMARY_COLUMNS
 from mycroft.tracer.agent.summary import Summary
@@ -294,8 +295,7 @@ def write_segment(root: Path, name: str, table: Table, *, level: int = 0, made: 
     part = path.with_suffix(".tmp")
     try:
         with part.open("wb") as sink:
-            packing = _packing(table)
-            pq.write_table(table, sink, compression="zstd", compression_level=3, row_group_size=131_072, **packing)
+            _write(table, sink, peaks_of(table) if name == rollups.HOST_MINUTE else {})
             sink.flush()
             os.fsync(sink.fileno())
         part.replace(path)
@@ -313,6 +313,13 @@ def write_segment(root: Path, name: str, table: Table, *, level: int = 0, made: 
         made=made,
         level=level,
     )
+
+
+def _write(table: Table, sink: BinaryIO, notes: Mapping[str, bytes]) -> None:
+    with pq.ParquetWriter(sink, table.schema, compression="zstd", compression_level=3, **_packing(table)) as writer:
+        writer.write_table(table, row_group_size=131_072)
+        if notes:
+            writer.add_key_value_metadata(dict(notes))
 
 
 def put_together(name: str, rows: Table) -> Table:

@@ -66,6 +66,10 @@ class Place(Protocol):
         """Yield some columns of one Parquet file, those of text as dictionaries; one it does not have is left out."""
         ...
 
+    def notes(self, name: str, keys: Sequence[str]) -> dict[str, bytes]:
+        """Return what the footer of a Parquet file has under some keys, where it has anything."""
+        ...
+
 
 def open_place(url: str) -> Place:
     """Return the place of an address: `s3://bucket/prefix`, `file:///folder` or a path.
@@ -202,6 +206,19 @@ class FolderPlace:
         path = str(self._folder / _checked(name))
         try:
             yield from _batches(path, columns)
+        except (pa.ArrowException, OSError) as error:
+            raise PlaceError(f"{path}: cannot be read ({_first_line(error)})") from error
+
+    def notes(self, name: str, keys: Sequence[str]) -> dict[str, bytes]:
+        """Return what the footer of a Parquet file has under some keys, where it has anything.
+
+        Raises:
+            PlaceError: it is missing or damaged.
+        """
+        path = str(self._folder / _checked(name))
+        try:
+            with pa.OSFile(path) as source:
+                return _notes(source, keys)
         except (pa.ArrowException, OSError) as error:
             raise PlaceError(f"{path}: cannot be read ({_first_line(error)})") from error
 
@@ -360,6 +377,19 @@ class S3Place:
         except (pa.ArrowException, OSError) as error:
             raise self._failed(name, error) from error
 
+    def notes(self, name: str, keys: Sequence[str]) -> dict[str, bytes]:
+        """Return what the footer of a Parquet file has under some keys, where it has anything.
+
+        Raises:
+            PlaceError: it is missing or damaged, or the server does not give it.
+        """
+        path = "/".join(part for part in (self._bucket, self._prefix, _checked(name)) if part)
+        try:
+            with self._filesystem().open_input_file(path) as source:
+                return _notes(source, keys)
+        except (pa.ArrowException, OSError) as error:
+            raise self._failed(name, error) from error
+
     def _filesystem(self) -> Any:
         fs = importlib.import_module("pyarrow.fs")
         settings = self._settings
@@ -387,6 +417,11 @@ def _batches(source: Any, columns: Sequence[str]) -> Iterator[RecordBatch]:
         file = pq.ParquetFile(source, pre_buffer=True)
     there = set(file.schema_arrow.names)
     yield from file.iter_batches(_BATCH_ROWS, columns=[name for name in columns if name in there], use_threads=False)
+
+
+def _notes(source: Any, keys: Sequence[str]) -> dict[str, bytes]:
+    there = pq.read_metadata(source).metadata or {}
+    return {key: value for key in keys if (value := there.get(key.encode())) is not None}
 
 
 def _first_line(error: Exception) -> str:

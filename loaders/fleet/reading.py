@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mycroft.loaders.collector.manifest import read_manifest
+from mycroft.loaders.collector.peaks import PEAK_NS, Peaks, keys_of, read_peaks
 from mycroft.loaders.collector.rollups import SCHEMAS
 from mycroft.loaders.collector.segments import ALL_TABLES, table_schema
 from mycroft.loaders.fleet.manifest import FleetManifest, FleetSegment, FleetStore
@@ -79,6 +80,19 @@ class FleetReader:
                 text = str(error).strip()[:300]
                 raise PlaceError(f"{self.url}/{segment.path}: is no {segment.table} ({text})") from error
             yield pa.table(arrays, names=[*needed, *more])
+
+    def peaks(self, segment: FleetSegment, column: str, bin_ns: int) -> Peaks | None:
+        """Return the greatest of each ten minutes of a column of one segment of `host_minute`.
+
+        See `loaders.collector.peaks`. None: the file has none, or they do not fit into bins of `bin_ns`, and its
+        minutes have to be read.
+
+        Raises:
+            PlaceError: it is missing or damaged.
+        """
+        if bin_ns % PEAK_NS:
+            return None
+        return read_peaks(open_place(self.url).notes(segment.path, keys_of(column)), column)
 
     def guarded_sql(
         self,

@@ -7,7 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
+import numpy as np
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from mycroft.analysis.fleet import LocalExecutor, Window, digest, run
@@ -19,7 +23,18 @@ from mycroft.app.live.state import LiveState
 from mycroft.app.state import State
 from mycroft.loaders.catalogue import Catalogue
 from mycroft.loaders.collector import Collector, CollectorSettings
-from mycroft.loaders.fleet import FleetStore, PlaceError, compact, open_fleet, open_place, ship
+from mycroft.loaders.collector.rollups import SCHEMAS
+from mycroft.loaders.collector.segments import write_segment
+from mycroft.loaders.fleet import (
+    FleetReader,
+    FleetSegment,
+    FleetStore,
+    PlaceError,
+    compact,
+    open_fleet,
+    open_place,
+    ship,
+)
 from mycroft.loaders.store import StoreWriter
 from mycroft.tracer.agent.batch import encode
 from tests.app.live.simulated import Job
@@ -65,6 +80,55 @@ def test_heat_map_has_every_host_and_is_the_same_when_it_is_asked_again(data: Pa
     again = fleet.heat_map(reader, "idle_max_ms", WINDOW)
     assert (again.grid.hosts, again.grid.first) == (first.grid.hosts, first.grid.first)
     assert again.grid.values.tolist() == first.grid.values.tolist()
+
+
+def minute_rows(first: int, count: int) -> pa.Table:
+    """Rows of `host_minute` of some hosts, minutes from `first` on."""
+    draw = np.random.default_rng(first)
+    hosts = [f"gpu-{n}" for n in range(9)]
+    given: dict[str, Any] = {
+        "host": np.repeat(hosts, count),
+        "job": np.full(9 * count, "job"),
+        "minute": (first + np.tile(np.arange(count), 9)) * 60 * fleet.NS_PER_S,
+    }
+    schema = SCHEMAS["host_minute"]
+    columns = [given.get(field.name, draw.integers(0, 10_000, 9 * count)) for field in schema]
+    return pa.table([pa.array(c).cast(field.type) for c, field in zip(columns, schema, strict=True)], schema=schema)
+
+
+@pytest.mark.parametrize("until", [0, 7])
+def test_day_is_drawn_from_peaks_of_ten_minutes_and_is_what_its_minutes_make(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: int
+) -> None:
+    """Files that the window cuts are read by the minute, and so are all that an older release has written."""
+    hour = NOW_NS // HOUR_NS * 60
+    window = fleet.last(24 * 3600.0, now=(hour + 60 + until) * 60.0)
+    store = FleetStore(open_place(str(tmp_path)))
+    written = [write_segment(tmp_path, "host_minute", minute_rows(hour - 60 * n, 60)) for n in range(-1, 24)]
+    path = tmp_path / "older.parquet"
+    pq.write_table(minute_rows(hour - 300, 60), path)
+    store.place.put("facts/older.parquet", path)
+    written.append(msgspec.structs.replace(written[6], path="facts/older.parquet", size_bytes=path.stat().st_size))
+    fields = FleetSegment.__struct_fields__
+    store.add(FleetSegment(**{k: v for k, v in msgspec.structs.asdict(s).items() if k in fields}) for s in written)
+    by_minute: list[str] = []
+    rows = FleetReader.rows
+
+    def read(self: FleetReader, segment: FleetSegment, *args: Any, **more: Any) -> Any:
+        by_minute.append(segment.path)
+        return rows(self, segment, *args, **more)
+
+    monkeypatch.setattr(FleetReader, "rows", read)
+    found = fleet.heat_map(open_fleet(str(tmp_path)), "net_max_ns", window)
+    assert len(by_minute) == (3 if until else 1)
+    assert "facts/older.parquet" in by_minute
+    assert found.bin_ns == 600 * fleet.NS_PER_S
+    monkeypatch.setattr(FleetReader, "peaks", lambda *_: None)
+    monkeypatch.setattr(fleet, "_kept", fleet._Kept())
+    by_minutes = fleet.heat_map(open_fleet(str(tmp_path)), "net_max_ns", window)
+    assert len(by_minute) > 24
+    assert (by_minutes.grid.hosts, by_minutes.grid.first) == (found.grid.hosts, found.grid.first)
+    assert by_minutes.grid.values.tolist() == found.grid.values.tolist()
 
 
 def test_what_was_pushed_says_the_same_and_is_pushed_once(data: Path, tmp_path: Path) -> None:

@@ -3,11 +3,12 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from mycroft.analysis.fleet import Window
-from mycroft.analysis.fleet.hosts import MOST_BINS, Grid, bin_width_ns, grid_of, together
+from mycroft.analysis.fleet.hosts import MOST_BINS, Grid, bin_width_ns, grid_of, grid_of_peaks, together
 
 MINUTE = 60_000_000_000
 
@@ -99,9 +100,19 @@ def test_what_nobody_told_is_not_zero() -> None:
 def test_bins_are_whole_minutes_and_not_too_many() -> None:
     for hours in (1, 6, 24, 24 * 7, 24 * 365):
         width = bin_width_ns(hours * 3600 * 10**9)
-        assert width % MINUTE == 0
+        assert width % (MINUTE if hours < 16 else 10 * MINUTE) == 0
         assert 1 <= hours * 3600 * 10**9 / width <= MOST_BINS
     assert bin_width_ns(0) == MINUTE
+
+
+def test_greatest_of_small_bins_are_those_of_large_ones_in_a_window() -> None:
+    owner, begin = np.array([0, 0, 1, 1]), np.array([0, 10, 0, 30]) * MINUTE
+    values = np.array([3, 5, -1, 4])
+    found = grid_of_peaks(("a", "b"), owner, begin, values, 20 * MINUTE, Window(0, 60 * MINUTE))
+    assert (found.first, found.values.tolist()) == (0, [[5, -1], [-1, 4]])
+    later = grid_of_peaks(("a", "b"), owner, begin, values, 20 * MINUTE, Window(10 * MINUTE, 30 * MINUTE))
+    assert (later.first, later.values.tolist()) == (0, [[5], [-1]])
+    assert grid_of_peaks(("a", "b"), owner, begin, values, 20 * MINUTE, Window(1 << 60, 1 << 61)).hosts == ()
 
 
 def test_column_that_cannot_be_a_heat_map_is_refused() -> None:

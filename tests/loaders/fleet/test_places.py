@@ -65,6 +65,17 @@ def test_columns_of_a_file_come_some_rows_at_a_time_and_those_it_lacks_do_not_co
     assert pa.types.is_dictionary(next(place.rows("facts/rows.parquet", ["host"])).column("host").type)
 
 
+def test_notes_in_the_footer_of_a_file_are_got_by_their_keys(place: Place, tmp_path: Path) -> None:
+    path = tmp_path / "rows.parquet"
+    # More than the end of a file that is read at first.
+    long = b"x" * 200_000
+    with pq.ParquetWriter(path, pa.schema([("n", pa.int64())])) as writer:
+        writer.write_table(pa.table({"n": [1]}))
+        writer.add_key_value_metadata({"long": long, "other": b"o"})
+    place.put("facts/rows.parquet", path)
+    assert place.notes("facts/rows.parquet", ["long", "none"]) == {"long": long}
+
+
 def test_file_that_is_missing_or_damaged_is_an_error_that_says_so(place: Place) -> None:
     place.put("facts/bad.parquet", b"PAR1 and then nothing that could be read")
     for name in ("facts/bad.parquet", "facts/missing.parquet"):
@@ -72,12 +83,15 @@ def test_file_that_is_missing_or_damaged_is_an_error_that_says_so(place: Place) 
             aggregate("SELECT count(*) FROM rows", {"rows": place.relation([name])})
         with pytest.raises(PlaceError, match=name.partition("/")[2]):
             list(place.rows(name, ["host"]))
+        with pytest.raises(PlaceError, match=name.partition("/")[2]):
+            place.notes(name, ["key"])
 
 
 @pytest.mark.parametrize("name", ["../x", "a/../../x", "/etc/passwd", "", "a//b", ".", "a\\b", "a\nb"])
 def test_name_that_leads_out_of_the_place_is_refused(place: Place, name: str) -> None:
     for use in (
         lambda: place.get(name),
+        lambda: place.notes(name, ["key"]),
         lambda: place.put(name, b""),
         lambda: place.relation([name]),
         lambda: list(place.rows(name, ["n"])),
