@@ -56,7 +56,8 @@ def of_collector(collector: Collector) -> list[Metric]:
     """Return what the collector counts since its start."""
     counts = collector.counters
     now = time.time()
-    seen = [at for at in collector.last_seen.values() if now - at < _FORGOTTEN_S]
+    # A copy: it changes with every batch.
+    seen = [at for at in list(collector.last_seen.values()) if now - at < _FORGOTTEN_S]
     manifest = collector.manifest
     return [
         one("mycroft_batches_total", "counter", "Batches taken from agents.", counts.batches),

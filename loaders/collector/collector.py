@@ -17,13 +17,14 @@ import os
 import shutil
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from mycroft.errors import MycroftError
-from mycroft.loaders.collector.keeper import Keeper
+from mycroft.loaders.collector.keeper import MOST_NUMBERS, Keeper
 from mycroft.loaders.collector.log import LogFile, cut_torn_tail, log_numbers, log_path, read_log
 from mycroft.loaders.collector.maker import HelperMaker, LocalMaker
 from mycroft.loaders.collector.manifest import Manifest
@@ -32,6 +33,9 @@ from mycroft.tracer.agent.batch import BatchKey, key_of
 
 LOG: Final = logging.getLogger("mycroft.collector")
 _SEGMENTS: Final = "segments cannot be written"
+# Of agents and their starts.
+_MOST_REMEMBERED: Final = 2 * MOST_NUMBERS
+_Kept = TypeVar("_Kept", int, float)
 
 
 class CollectorError(MycroftError):
@@ -155,8 +159,9 @@ class Collector:
                 grace_s=settings.grace_s,
                 pins=pins,
             )
-            self._seqs = {identity: seq for identity, (seq, _) in self.manifest.seqs.items()}
-            self.last_seen: dict[str, float] = {}
+            self._seqs = OrderedDict((identity, seq) for identity, (seq, _) in self.manifest.seqs.items())
+            self.last_seen: OrderedDict[str, float] = OrderedDict()
+            """When each host spoke last, the longest ago first; of a bounded number."""
             self._number = self.manifest.log_done
             self._recover()
             self._log: LogFile | None = None
@@ -227,7 +232,7 @@ class Collector:
         key = key_of(wire) if key is None else key
         identity = f"{key.host}/{key.boot}"
         with self._lock:
-            self.last_seen[key.host] = time.time()
+            _remember(self.last_seen, key.host, time.time())
             known = self._in_flight.get(identity)
             if known is not None and known.key.seq == key.seq:
                 again = Ticket(key, identity, b"", repeated=True, tell=tell)
@@ -257,8 +262,9 @@ class Collector:
             self._commit(tickets)
 
     def _commit(self, tickets: list[Ticket]) -> None:
-        error = self._full()
+        error = ""
         try:
+            error = self._full()
             with self._log_lock:
                 if error:
                     raise OSError(28, error)
@@ -275,6 +281,7 @@ class Collector:
                     self._log = None
         except OSError as failure:
             error = error or f"the collector's disk does not take batches: {failure.strerror or failure}"
+            self._leave_log()
         with self._lock:
             for ticket in tickets:
                 self._pending_bytes -= len(ticket.wire)
@@ -284,7 +291,7 @@ class Collector:
                 if error:
                     self.counters.refused_full += 1
                 else:
-                    self._seqs[ticket.identity] = ticket.key.seq
+                    _remember(self._seqs, ticket.identity, ticket.key.seq)
                     self.counters.batches += 1
                     self.counters.wire_bytes += len(ticket.wire)
                     self.counters.rows += ticket.key.rows
@@ -301,6 +308,13 @@ class Collector:
                 told.setdefault(other.tell, []).append(other)
         for tell, mine in told.items():
             tell(mine)
+
+    def _leave_log(self) -> None:
+        """Go on in another file: who follows this one may have read what was just taken back, and stand behind it."""
+        with self._log_lock:
+            if self._log is not None and self._log.size:
+                self._log.close()
+                self._log = None
 
     @property
     def manifest(self) -> Manifest:
@@ -430,3 +444,11 @@ class Collector:
                 self._log = None
         self._keeper.close()
         os.close(self._lock_fd)
+
+
+def _remember(known: OrderedDict[str, _Kept], name: str, value: _Kept) -> None:
+    """Put something at the end, and forget what was there longest: names are of who sends."""
+    known[name] = value
+    known.move_to_end(name)
+    if len(known) > _MOST_REMEMBERED:
+        known.popitem(last=False)

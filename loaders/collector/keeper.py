@@ -25,7 +25,10 @@ COMPACT_AT: Final = 30
 _COMPACT_BYTES: Final = 64 << 20
 # Put together in memory: 2 M rows are a few hundred MB. A segment of a large fleet is that large as it is.
 _COMPACT_ROWS: Final = 2_000_000
-_SEQS_KEPT_S: Final = 7 * 86_400.0
+# After that no agent tells again what it has told.
+NUMBERS_KEPT_S: Final = 7 * 86_400.0
+# Each start of an agent and each process has one, and every version of the manifest has all of them.
+MOST_NUMBERS: Final = 200_000
 _AGE_EVERY_S: Final = 60.0
 
 
@@ -76,8 +79,8 @@ class Keeper:
         self._publish(
             segments=[*self.manifest.segments, *made.segments],
             log_done=number,
-            seqs={i: (s, at) for i, (s, at) in made.seqs.items() if now - at < _SEQS_KEPT_S},
-            positions={k: (p, at) for k, (p, at) in made.positions.items() if now - at < _SEQS_KEPT_S},
+            seqs=recent_numbers(made.seqs, now=now),
+            positions=recent_numbers(made.positions, now=now),
             gone=[f"log/{log_path(self._root / 'log', number).name}"],
         )
         return len(made.segments), made.unreadable, made.repeated_rows
@@ -199,6 +202,17 @@ class Keeper:
     def close(self) -> None:
         """End who makes segments."""
         self._maker.close()
+
+
+def recent_numbers(numbers: Mapping[str, tuple[int, float]], *, now: float) -> dict[str, tuple[int, float]]:
+    """Return the numbers of batches, or positions, that somebody may tell again; the second of each is its time.
+
+    Of more than `MOST_NUMBERS` the newest: whoever speaks is among them, however many names somebody makes up.
+    """
+    kept = {name: (number, at) for name, (number, at) in numbers.items() if now - at < NUMBERS_KEPT_S}
+    if len(kept) > MOST_NUMBERS:
+        kept = dict(sorted(kept.items(), key=lambda item: item[1][1])[-MOST_NUMBERS:])
+    return kept
 
 
 def _fit(segments: list[Segment]) -> bool:

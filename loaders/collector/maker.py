@@ -9,18 +9,22 @@ written counts once the collector has published it, so that it may die at any mo
 from __future__ import annotations
 
 import contextlib
+import logging
 import subprocess
 import sys
 import threading
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from mycroft.errors import MycroftError
 from mycroft.loaders.collector.log import log_path, read_log
 from mycroft.loaders.collector.manifest import Segment, read_manifest
-from mycroft.loaders.collector.segments import drain, put_together, read_segments, write_segment
+from mycroft.loaders.collector.segments import Drained, drain, put_together, read_segments, write_segment
+
+LOG: Final = logging.getLogger("mycroft.collector")
 
 
 class MakerError(MycroftError):
@@ -67,7 +71,7 @@ class LocalMaker:
         """
         manifest = read_manifest(self._root / "manifest")
         bodies = (body for body, _ in read_log(log_path(self._root / "log", number)))
-        found = drain(bodies, seqs=manifest.seqs, positions=manifest.positions)
+        found = drain_most(bodies, seqs=manifest.seqs, positions=manifest.positions)
         made: list[Segment] = []
         try:
             # One table after the other is given up: a file of the log may hold a million rows.
@@ -102,6 +106,29 @@ class LocalMaker:
 
     def close(self) -> None:
         """Nothing to end."""
+
+
+def drain_most(
+    bodies: Iterable[bytes], *, seqs: Mapping[str, tuple[int, float]], positions: Mapping[str, tuple[int, float]]
+) -> Drained:
+    """Do as `drain`; a batch with which that fails is left out, so that it does not hold up all that come after it."""
+    known = list(bodies)
+    try:
+        return drain(known, seqs=seqs, positions=positions)
+    except Exception:
+        LOG.exception("batches cannot be put together; they are looked at one by one")
+    good: list[bytes] = []
+    bad: list[str] = []
+    for body in known:
+        try:
+            drain([body], seqs={}, positions={})
+        except Exception as error:
+            bad.append(f"a batch that breaks the rules ({type(error).__name__}: {error})"[:300])
+        else:
+            good.append(body)
+    found = drain(good, seqs=seqs, positions=positions)
+    found.unreadable += bad
+    return found
 
 
 class Order(msgspec.Struct, kw_only=True):

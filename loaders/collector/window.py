@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from mycroft.loaders.collector.log import log_numbers, log_path, read_log
-from mycroft.loaders.collector.manifest import read_manifest
+from mycroft.loaders.collector.manifest import Segment, read_manifest
 from mycroft.loaders.collector.segments import GAPS, RINGS, TIME_OF, Slots, new_rows, read_segments, table_schema
 from mycroft.tracer.agent.batch import Batch, BatchError, BatchKey, Gap, RingStatus, decode
 from mycroft.tracer.agent.summary import Summary
@@ -112,16 +112,6 @@ class Process:
         return None if self.status.state is None else self.status.state.exists
 
 
-@dataclass
-class AgentSeen:
-    """An agent: when it spoke last, by its clock and by ours, and which release it is."""
-
-    host: str
-    told_ns: int
-    arrived_s: float
-    version: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class RelaySeen:
     """A relay: the newest of its summaries, and when that came, by our clock."""
@@ -170,7 +160,6 @@ class Window:
         self._offset = 0
         self._resync = True
         self.processes: dict[str, Process] = {}
-        self.agents: dict[str, AgentSeen] = {}
         self.relays: dict[str, RelaySeen] = {}
         self.gaps: deque[GapSeen] = deque(maxlen=_MOST_GAPS)
         self.unreadable = 0
@@ -221,11 +210,10 @@ class Window:
             mine = [segment for segment in recent if segment.table == name]
             if not mine:
                 continue
-            try:
-                table = read_segments(self._root, mine)
-            except (OSError, pa.ArrowException) as error:
-                LOG.warning("segments of %s cannot be read: %s", name, str(error).splitlines()[0])
+            tables = [table for segment in mine if (table := self._read(segment)) is not None]
+            if not tables:
                 continue
+            table = pa.concat_tables(tables)
             if name == RINGS:
                 for row in table.cast(_INTEGER_RINGS).sort_by("ts").to_pylist():
                     self._take_status(row, now)
@@ -239,6 +227,14 @@ class Window:
         for process in self.processes.values():
             process.position = max(process.position, process.status.next)
 
+    def _read(self, segment: Segment) -> Table | None:
+        """Return the rows of a segment; None: it is damaged or gone, which must not cost those of the others."""
+        try:
+            return read_segments(self._root, [segment])
+        except (OSError, pa.ArrowException) as error:
+            LOG.warning("%s cannot be read: %s", segment.path, (str(error).splitlines() or [""])[0])
+            return None
+
     def _take_status(self, row: Mapping[str, Any], now: float) -> None:
         try:
             status = msgspec.json.decode(row["status"], type=RingStatus)
@@ -251,9 +247,6 @@ class Window:
             self.processes[status.key] = Process(status.key, row["host"], status, told, min(now, told / 1e9))
         else:
             known.status, known.told_ns = status, told
-        seen = self.agents.get(row["host"])
-        if seen is None or told > seen.told_ns:
-            self.agents[row["host"]] = AgentSeen(row["host"], told, min(now, told / 1e9))
 
     def _take_gap_row(self, row: Mapping[str, Any]) -> None:
         gap = Gap(
@@ -286,7 +279,6 @@ class Window:
         for batch in batches:
             self.batches += 1
             host = batch.key.host
-            self.agents[host] = AgentSeen(host, batch.key.made_ns, now, batch.agent)
             self.gaps.extend(GapSeen(host, batch.key.made_ns, gap) for gap in batch.gaps)
             if batch.summary is not None:
                 self._take_summary(batch.key, batch.summary, now)

@@ -20,7 +20,9 @@ from typing import Any, Final
 import msgspec
 
 from mycroft.errors import MycroftError
-from mycroft.loaders.collector.segments import drain, write_segment
+from mycroft.loaders.collector.keeper import recent_numbers
+from mycroft.loaders.collector.maker import drain_most
+from mycroft.loaders.collector.segments import write_segment
 from mycroft.loaders.fleet.manifest import FleetManifest, FleetSegment, FleetStore
 from mycroft.tracer.agent.kafka import client, opened, topic_of
 from mycroft.tracer.trace import TABLES
@@ -208,7 +210,7 @@ class StreamCollector:
         count = sum(len(part.bodies) for part in taken.values())
         mine = {p: t for p, t in taken.items() if self._fits(before, p, t)}
         bodies = (body for _, part in sorted(mine.items()) for body in part.bodies)
-        found = drain(bodies, seqs=before.seqs, positions=before.positions)
+        found = drain_most(bodies, seqs=before.seqs, positions=before.positions)
         for text in found.unreadable[:5]:
             LOG.warning("a message was left out: %s", text)
         rows = sum(table.num_rows for name, table in found.tables.items() if name in TABLES)
@@ -217,6 +219,7 @@ class StreamCollector:
             for name in sorted(found.tables):
                 made.append(self._put(Path(folder), name, found.tables.pop(name)))
 
+        now = time.time()
         seqs = {key: value for key, value in found.seqs.items() if before.seqs.get(key) != value}
         positions = {key: value for key, value in found.positions.items() if before.positions.get(key) != value}
 
@@ -227,8 +230,8 @@ class StreamCollector:
                 old,
                 segments=(*old.segments, *made),
                 offsets=old.offsets | {self._name(p): t.next for p, t in mine.items()},
-                seqs=old.seqs | seqs,
-                positions=old.positions | positions,
+                seqs=recent_numbers(old.seqs | seqs, now=now),
+                positions=recent_numbers(old.positions | positions, now=now),
             )
 
         after = self._store.change(make)

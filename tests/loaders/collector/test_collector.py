@@ -6,6 +6,7 @@ import threading
 import time
 from collections import namedtuple
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -27,7 +28,7 @@ from mycroft.loaders.collector.log import log_numbers, log_path, read_log
 from mycroft.loaders.collector.manifest import ManifestError, read_manifest
 from mycroft.loaders.collector.segments import TIME_OF
 from mycroft.tracer.agent import Batch, BatchError
-from mycroft.tracer.agent.batch import decode, sealed
+from mycroft.tracer.agent.batch import Gap, decode, sealed
 from mycroft.tracer.trace import TABLES
 from tests.tracer.agent.batches import a_batch, numbered
 from tests.tracer.agent.test_spool import no_room_beyond
@@ -181,6 +182,51 @@ def test_full_disk_is_said_and_nothing_half_written_stays(collector: Collector, 
     assert len(rows(collector)) == 2 * batch.rows
 
 
+def test_disk_of_which_nothing_is_known_is_said_and_asked_again(
+    collector: Collector, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(_path: object) -> None:
+        raise OSError(116, "Stale file handle")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("mycroft.loaders.collector.collector.shutil.disk_usage", fails)
+        with pytest.raises(FullError, match="Stale file handle"):
+            collector.take(numbered(batch, 1))
+    assert not collector.take(numbered(batch, 1)).repeated
+
+
+def test_window_loses_nothing_where_the_disk_took_a_batch_back(
+    collector: Collector, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    window = Window(collector.root)
+    collector.take(now_batch(batch, 1))
+
+    def fails(_fd: int) -> None:
+        window.refresh()  # between the write and its being undone
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("mycroft.loaders.collector.log.os.fdatasync", fails)
+        with pytest.raises(FullError, match="Input/output error"):
+            collector.take(now_batch(batch, 2))
+    for seq in (3, 4):
+        collector.take(now_batch(batch, seq, host="another-host"))
+    collector.take(now_batch(batch, 2))
+    window.refresh()
+    assert window_rows(window) == 4 * batch.rows
+
+
+def test_damaged_segment_does_not_cost_a_late_window_the_others(collector: Collector, batch: Batch) -> None:
+    for seq in (1, 2):
+        collector.take(now_batch(batch, seq))
+        segments_now(collector)
+    victim = next(segment for segment in collector.manifest.segments if segment.table == "op")
+    (collector.root / victim.path).write_bytes(b"PAR1")
+    window = Window(collector.root)
+    window.refresh()
+    assert window_rows(window) == 2 * batch.rows - victim.rows
+
+
 def test_full_disk_makes_the_oldest_rows_go_and_then_takes_batches_again(
     tmp_path: Path, batch: Batch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,6 +300,18 @@ def test_small_segments_are_put_together_without_losing_rows(collector: Collecto
     assert len(found) == len(set(found)) == 33 * batch.rows
 
 
+def test_names_that_senders_make_up_are_bounded(
+    collector: Collector, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mycroft.loaders.collector.collector._MOST_REMEMBERED", 3)
+    for number in range(5):
+        collector.take(numbered(batch, 1, host=f"host{number}"))
+        collector.take(numbered(batch, number + 1, host="speaks"))
+    assert collector.take(numbered(batch, 5, host="speaks")).repeated
+    assert list(collector._seqs) == ["host3/boot", "host4/boot", "speaks/boot"]
+    assert len(collector.last_seen) == 3
+
+
 def test_too_much_at_once_is_refused_for_a_moment(settings: CollectorSettings, batch: Batch) -> None:
     from dataclasses import replace
 
@@ -288,6 +346,22 @@ def test_batch_that_cannot_be_unpacked_does_not_stop_the_others(collector: Colle
     segments_now(collector)
     assert collector.counters.unreadable == 1
     assert len(rows(collector)) == batch.rows
+
+
+def test_batch_that_breaks_the_rules_is_left_out_and_the_others_are_not(
+    collector: Collector, batch: Batch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def decoded(wire: bytes) -> Batch:
+        found = decode(wire)
+        # As if a rule that the decoder checks were missing.
+        return replace(found, gaps=(Gap(why="", rows=1 << 70),)) if found.key.seq == 2 else found
+
+    monkeypatch.setattr("mycroft.loaders.collector.segments.decode", decoded)
+    for seq in (1, 2, 3):
+        collector.take(numbered(batch, seq))
+    segments_now(collector)
+    assert len(rows(collector)) == 2 * batch.rows
+    assert collector.counters.unreadable == 1
 
 
 def test_damaged_manifest_is_named(collector: Collector, settings: CollectorSettings, batch: Batch) -> None:
