@@ -75,7 +75,7 @@ class AgentSettings:
     state: Path = field(default_factory=default_state)
     host: str = field(default_factory=socket.gethostname)
     job: str = ""
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     interval_s: float = 1.0
     spool_bytes: int = 256 << 20
     history: int = 20_000
