@@ -41,6 +41,7 @@ build:
 	$(MAKE) $(STAMP)
 
 $(BIN)/python:
+	@echo "setting up $(VENV): packages and C++, some minutes the first time"
 	$(PYTHON) -m venv $(VENV) || { echo "no venv module: install it (Debian: python3-venv)"; exit 1; }
 	$(BIN)/python -m pip install --quiet --upgrade pip
 

@@ -22,7 +22,7 @@ from mycroft.tracer.trace import MOST_NUMBER, Communicator, Process, TraceFile
 LOG: Final = logging.getLogger("mycroft.agent")
 SUFFIX: Final = ".ring"
 # Names by which launchers call a job, in the environment of its processes.
-_JOB_VARIABLES: Final = (b"MYCROFT_JOB", b"SLURM_JOB_ID", b"TORCHELASTIC_RUN_ID", b"JOB_COMPLETION_INDEX")
+_JOB_VARIABLES: Final = (b"MYCROFT_JOB", b"SLURM_JOB_ID", b"TORCHELASTIC_RUN_ID")
 _MOST_ENVIRONMENT: Final = 1 << 20
 _SHORT_JOB: Final = 100
 # Other hosts that are named in the log, where many share a folder.
@@ -45,7 +45,8 @@ def job_of(process: Process) -> str:
     except (OSError, ValueError):
         return ""
     for name in _JOB_VARIABLES:
-        if value := found.get(name):
+        # What torchrun calls a job that was given no name.
+        if (value := found.get(name)) and value != b"none":
             text = value.decode("utf-8", "replace")[:_SHORT_JOB]
             return text if text.isprintable() else ""
     return ""

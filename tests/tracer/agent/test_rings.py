@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,7 +11,8 @@ import pytest
 
 from mycroft.tracer import open_trace
 from mycroft.tracer.agent.batch import tables_of
-from mycroft.tracer.agent.rings import Rings
+from mycroft.tracer.agent.rings import Rings, job_of
+from mycroft.tracer.trace import Process
 from tests.tracer.agent.batches import recorder, write_ops
 
 
@@ -171,3 +174,25 @@ def test_tables_have_the_index_of_their_ring(tmp_path: Path) -> None:
         }
         assert counts == {0: 1, 1: 2}
         assert ops.schema.field("ring").type == pa.uint16()
+
+
+@pytest.mark.parametrize(
+    ("environment", "name"),
+    [
+        ({"TORCHELASTIC_RUN_ID": "run-7"}, "run-7"),
+        ({"TORCHELASTIC_RUN_ID": "run-7", "SLURM_JOB_ID": "41"}, "41"),
+        ({"SLURM_JOB_ID": "41", "MYCROFT_JOB": "llama"}, "llama"),
+        # torchrun's word for a job without a name, and the number of a pod, which is no name of a job.
+        ({"TORCHELASTIC_RUN_ID": "none", "JOB_COMPLETION_INDEX": "3"}, ""),
+    ],
+)
+def test_job_goes_by_the_name_that_its_launcher_gave_it(environment: dict[str, str], name: str) -> None:
+    with subprocess.Popen(["sleep", "600"], env={"PATH": os.environ["PATH"], **environment}) as child:
+        try:
+            start = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
+            boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
+            namespace = Path("/proc/self/ns/pid").stat().st_ino
+            process = Process(pid=child.pid, boot_id=boot, proc_start=int(start), pid_namespace=namespace)
+            assert job_of(process) == name
+        finally:
+            child.kill()
