@@ -88,3 +88,18 @@ def test_commands_in_sentences_have_their_verb_and_options(page: str, command: s
 def test_pages_are_really_searched() -> None:
     assert {page for page, _ in WHOLE} >= {"README.md", "always-on.md", "scale-out.md", "slurm-agent.sh", "job.yaml"}
     assert {words_of(command)[0] for _, command in [*WHOLE, *PARTS]} == verbs()
+
+
+def test_benchmarks_and_folders_of_tests_that_are_named_exist() -> None:
+    named = 0
+    for path in PAGES:
+        if path.suffix != ".md":
+            continue
+        text = " ".join(path.read_text().split())
+        for module in re.findall(r"-m (tests(?:\.\w+)+)", text):
+            place = ROOT / module.replace(".", "/")
+            assert place.with_suffix(".py").is_file() or (place / "__main__.py").is_file(), (path.name, module)
+            named += 1
+        for folder in re.findall(r"-m pytest (tests/[\w/.]+)", text):
+            assert (ROOT / folder.rstrip(".")).exists(), (path.name, folder)
+    assert named > 20
