@@ -29,7 +29,8 @@ from mycroft.analysis.fleet import merge, partial
 from mycroft.analysis.fleet.summaries import DIMENSIONS, OP_STATES, STANDS_NS, summarise
 from mycroft.app.config import ConfigError, read_token
 from mycroft.app.live.config import LiveConfig
-from mycroft.app.live.watch import PATIENCE_S, newest_of_each_rank
+from mycroft.app.live.ranks import newest_of_each_rank
+from mycroft.app.live.watch import PATIENCE_S
 from mycroft.loaders.collector import Process, Window, fresh_until, traces_of
 from mycroft.loaders.collector.segments import TIME_OF
 from mycroft.loaders.store import aggregate

@@ -1,7 +1,8 @@
 """The watch: looks at every job once a second, opens incidents, asks agents for evidence, publishes, alerts.
 
-One thread reads the window and judges; a second publishes generations, which takes longer than a tick may. One watch
-per data folder, held by a lock. Whatever fails in one job is said, and the others go on.
+One thread reads the window and judges; a second publishes generations, which takes longer than a tick may, and judges
+by the evidence in them: never both at a time. One watch per data folder, held by a lock. Whatever fails in one job is
+said, and the others go on.
 """
 
 from __future__ import annotations
@@ -15,14 +16,22 @@ import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from mycroft.analysis.config import FLOW_DEFAULTS
 from mycroft.app.live.config import LiveConfig
-from mycroft.app.live.incidents import Event, Incidents, same
+from mycroft.app.live.incidents import Event, Incidents, blind_finding, same
 from mycroft.app.live.judge import JUDGE_S, look
 from mycroft.app.live.publishing import LivePublished, evidence_files, forget_old, publish_live
+from mycroft.app.live.ranks import (
+    SOON_NS,
+    is_due,
+    newest_of_each_rank,
+    silence_ns,
+    unheard,
+    weighed,
+    without_old_news,
+)
 from mycroft.app.live.receiver import incident_folder
 from mycroft.app.live.state import Incident, LiveState
 from mycroft.errors import MycroftError
@@ -52,15 +61,13 @@ PUBLISH_S: Final = 60.0
 _PUBLISH_REST: Final = 30.0
 EVIDENCE_S: Final = 45.0
 SWEEP_S: Final = 3600.0
+# Between two looks for incidents of jobs that have left, and how long one is waited for of which nobody said that it is
+# over: the watch is blind for it.
+_LEFT_EVERY_S: Final = 60.0
+LEFT_S: Final = 86_400.0
 # Incidents that are over are kept for a year with their evidence; their traces until somebody removes them.
 KEEP_S: Final = 365 * 86_400.0
 MOST_SUSPECTS: Final = 8
-# Half of a job has begun nothing for so long: no rule would say yet that it stands, and a look would only be in the way
-# of the one that could; and from when on each second counts.
-SOON_NS: Final = 2_500_000_000
-MAY_STAND_NS: Final = FLOW_DEFAULTS.crash_ns
-# ... until it is idle, or has been told of.
-IDLE_NS: Final = 60_000_000_000
 _MOST_TITLE: Final = 80
 # A look goes back so far, or so many iterations: what was usual is learnt from the oldest of them. While something is
 # wrong, and as long after, it goes back to where it did before that: else it would learn the fault.
@@ -96,10 +103,16 @@ class _Job:
     publishing_s: float = 0.0
     """What the last publication took, in seconds of a processor."""
     evidence_seen: dict[str, int] = field(default_factory=lambda: dict[str, int]())
+    unheard: dict[int, str] = field(default_factory=lambda: dict[int, str]())
+    """Ranks of which nothing was known at the last look, with their hosts."""
     blind: bool = False
     over: bool = False
     ended: int = 0
     problem: str = ""
+
+    def weighed(self, findings: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], ...]:
+        """Return findings with no more confidence than is due for what is not heard."""
+        return tuple(weighed(finding, self.unheard) for finding in findings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +165,9 @@ class Watch:
         self._names: dict[str, str] = {}  # of the job of a process, as the last tick had it
         self._operations_told: set[str] = set()
         self._swept = -SWEEP_S
+        self._minded_left = -_LEFT_EVERY_S
+        self._judging = threading.RLock()
+        """Held by whoever reads the window, or changes incidents."""
         self._queue: queue.Queue[_Publication] = queue.Queue(maxsize=32)
         self._stopping = threading.Event()
         folder = config.data_dir / "live"
@@ -167,6 +183,10 @@ class Watch:
 
     def tick(self) -> None:
         """Take what has come and look at every job."""
+        with self._judging:
+            self._tick()
+
+    def _tick(self) -> None:
         began = time.monotonic()
         self.window.refresh()
         groups = self.window.jobs()
@@ -189,6 +209,7 @@ class Watch:
                     known.problem = text
                     known.next_look = time.monotonic() + 5.0
         self._look_at_relays()
+        self._mind_left(began)
         with contextlib.suppress(MycroftError):
             self._each_tick()
         if began - self._swept > SWEEP_S:
@@ -240,7 +261,8 @@ class Watch:
         if not is_due(group, job.ended, rested=now >= job.next_look, told=job.incidents.stands):
             return
         at_ns, silent = fresh_until(group, patience_s=PATIENCE_S)
-        group = newest_of_each_rank(group)
+        group = without_old_news(newest_of_each_rank(group), silent)
+        job.unheard = unheard(group, silent)
         self._note(job, group, silent)
         alive = [process for process in group if not process.ended]
         self._mind_silence(job, group, silent)
@@ -251,6 +273,9 @@ class Watch:
                 self._publish(job, None, group, "the job is over")
             return
         job.over = False
+        if job.blind:
+            job.next_look = now + QUIET_S
+            return
         if at_ns <= job.looked_ns and not job.incidents.any_open:
             return  # nothing new was told
         judge = job.incidents.unsure or (job.incidents.judging and now - job.judged >= JUDGE_S)
@@ -267,8 +292,9 @@ class Watch:
             job.judged = now
         job.ended = sum(process.ended for process in group)
         stands = silence_ns(group) > SOON_NS
-        job.incidents.take_iterations(found.iterations, at_ns=at_ns, stands=stands)
-        job.incidents.take(found.findings, judged=judge, why=found.fired, stands=stands)
+        iterations = [replace(one, findings=job.weighed(one.findings)) for one in found.iterations]
+        job.incidents.take_iterations(iterations, at_ns=at_ns, stands=stands)
+        job.incidents.take(job.weighed(found.findings), judged=judge, why=found.fired, stands=stands)
         # Waiting for a processor is no cost.
         rest_s = (DOUBT_S, _DOUBT_REST) if job.incidents.doubts else (QUIET_S, _QUIET_REST)
         job.next_look = now + max(rest_s[0], rest_s[1] * found.cpu_s)
@@ -325,10 +351,24 @@ class Watch:
         running = [process for process in group if not process.ended]
         newest = max((process.arrived_s for process in running), default=now)
         blind = bool(running) and now - newest > BLIND_S
-        if blind and not job.blind:
+        if blind:
+            # Again at each look: that nothing is seen is no sign that anything is over.
             finding = blind_finding(job.title, sorted({p.host for p in running}), now - newest)
             job.incidents.take([finding], judged=False, why="no agent speaks")
         job.blind = blind
+
+    def _mind_left(self, now: float) -> None:
+        """Close the incidents of jobs that are not looked at any more: nothing would ever find that they are over."""
+        if now - self._minded_left < _LEFT_EVERY_S:
+            return
+        self._minded_left = now
+        present = set(self._names.values())
+        for name in {incident.job for incident in self.state.incidents(only_open=True, limit=10_000)} - present:
+            with contextlib.suppress(MycroftError):
+                job = self.state.job(name)
+                processes, ended = (job.facts.get(fact) or 0 for fact in ("processes", "ended"))
+                if (processes and ended >= processes) or time.time() - job.seen > LEFT_S:
+                    self._job_named(name, job.title).incidents.end()
 
     # ---- incidents -----------------------------------------------------------------
 
@@ -347,9 +387,12 @@ class Watch:
             self._publish(job, incident, group, f"incident {event}")
 
     def _processes_of(self, name: str) -> list[Process]:
+        from mycroft.loaders.collector import fresh_until
+
         for group in self.window.jobs():
             if self.state.job_of([process.key for process in group]) == name:
-                return newest_of_each_rank(group)
+                _, silent = fresh_until(group, patience_s=PATIENCE_S)
+                return without_old_news(newest_of_each_rank(group), silent)
         return []
 
     def _ask(self, incident: Incident, group: Sequence[Process]) -> None:
@@ -404,27 +447,37 @@ class Watch:
         published = publish_live(item.traces, self.config.data_dir, trace=item.job, title=job.title, evidence=evidence)
         job.publishing_s = time.thread_time() - began
         self.state.set_trace(item.job, published.trace)
-        if item.incident is not None:
-            incident = self.state.incident(item.incident)
-            matching = [f for f in published.verdict["findings"] if same(incident.finding, f)]
-            matching.sort(key=lambda f: f["category"] != incident.category)
-            finding = matching[0] if matching else None
-            if finding is not None and self._relayed is not None:
-                finding = self._relayed.weighed(item.job, incident.incident, finding)
-            revision = item.revision
-            if evidence and finding is not None and incident.closed is None:
-                before = incident.revisions
-                incident = job.incidents.revise(incident, finding, item.why)
-                revision = incident.revisions if incident.revisions > before else revision
-            self.state.published(
-                item.incident,
-                revision=revision,
-                trace=published.trace,
-                generation=published.generation,
-                page=finding["id"] if finding is not None else "verdict",
-            )
-            self._tell_operations(incident, finding or incident.finding, published)
+        with self._judging:
+            about = self._follow_evidence(item, job, published, brought=bool(evidence))
+        if about is not None:
+            self._tell_operations(*about, published)
         forget_old(self.state, published.trace)
+
+    def _follow_evidence(
+        self, item: _Publication, job: _Job, published: LivePublished, *, brought: bool
+    ) -> tuple[Incident, Mapping[str, Any]] | None:
+        """Let an incident follow what was published of it; return it with what it is about. None: it is of none."""
+        if item.incident is None:
+            return None
+        incident = self.state.incident(item.incident)
+        matching = [f for f in published.verdict["findings"] if same(incident.finding, f)]
+        matching.sort(key=lambda f: f["category"] != incident.category)
+        finding = weighed(matching[0], job.unheard) if matching else None
+        if finding is not None and self._relayed is not None:
+            finding = self._relayed.weighed(item.job, incident.incident, finding)
+        revision = item.revision
+        if brought and finding is not None and incident.closed is None:
+            before = incident.revisions
+            incident = job.incidents.revise(incident, finding, item.why)
+            revision = incident.revisions if incident.revisions > before else revision
+        self.state.published(
+            item.incident,
+            revision=revision,
+            trace=published.trace,
+            generation=published.generation,
+            page=finding["id"] if finding is not None else "verdict",
+        )
+        return incident, finding or incident.finding
 
     def _tell_operations(self, incident: Incident, finding: Mapping[str, Any], published: LivePublished) -> None:
         from mycroft.app.live.spans import operations_of
@@ -479,8 +532,9 @@ class Watch:
         pause = NEWS_S
         while not self._stopping.wait(min(pause, max(0.05, due - time.monotonic()))):
             began = time.monotonic()
-            if began >= due or (self.window.refresh() and self._news()):
-                return
+            with self._judging:
+                if began >= due or (self.window.refresh() and self._news()):
+                    return
             pause = max(NEWS_S, (time.monotonic() - began) / _NEWS_SHARE)
 
     def _news(self) -> bool:
@@ -509,64 +563,3 @@ class Watch:
         """Give the folder back."""
         with contextlib.suppress(OSError):
             os.close(self._lock)
-
-
-def is_due(group: Sequence[Process], ended: int, *, rested: bool, told: bool = False) -> bool:
-    """Whether a job should be looked at now.
-
-    Says only when to look, never what there is: `last_enq_ns` is a word that every status carries.
-
-    Args:
-        group: processes of the job.
-        ended: how many of them had ended at the last look.
-        rested: the last look is so long ago that the next costs nobody anything.
-        told: an incident of this standstill is open already, so that no second counts any more.
-    """
-    if sum(process.ended for process in newest_of_each_rank(group)) > ended:
-        return True
-    silence = silence_ns(group)
-    if silence <= SOON_NS:
-        return rested
-    return silence > MAY_STAND_NS and (rested or (silence < IDLE_NS and not told))
-
-
-def silence_ns(group: Sequence[Process]) -> int:
-    """Return for how long half of the processes have begun nothing, as their agents last told; 0: none ever did."""
-    silences: list[int] = []
-    for process in group:
-        begun = max((comm.last_enq_ns or 0 for comm in process.status.communicators), default=0)
-        if begun and not process.ended:
-            silences.append(process.told_ns - begun)
-    silences.sort()
-    return silences[len(silences) // 2] if silences else 0
-
-
-def newest_of_each_rank(group: Sequence[Process]) -> list[Process]:
-    """Return one process per rank, the latest begun: those before it were replaced."""
-    newest: dict[object, Process] = {}
-    for process in group:
-        who = process.status.process
-        key = who.rank if who.rank is not None else process.key
-        known = newest.get(key)
-        if known is None or who.started_ns > known.status.process.started_ns:
-            newest[key] = process
-    return list(newest.values())
-
-
-def blind_finding(title: str, hosts: Sequence[str], silent_s: float) -> dict[str, Any]:
-    """Return what is said of a job of which no agent speaks: not a fault of the job, and no answer about it."""
-    named = ", ".join(hosts[:4]) + (f" and {len(hosts) - 4} more" if len(hosts) > 4 else "")
-    return {
-        "id": "blind",
-        "status": "cannot_tell",
-        "category": "unknown",
-        "component": "unknown",
-        "confidence": "low",
-        "root_cause": {"ranks": [], "hosts": [], "devices": [], "flow": None, "one_of": False},
-        "summary": f"The watch is blind for {title}: no agent of {named} has spoken for {silent_s:.0f} s.",
-        "why": "hosts, agents or the network between them and the collector are down; nothing is known of the job",
-        "confidence_why": [],
-        "evidence": [],
-        "chain": [],
-        "next_steps": [f"systemctl status mycroft-agent   # on {hosts[0]}"] if hosts else [],
-    }
