@@ -7,15 +7,12 @@ as evidence. Nothing of a request is executed; the upper collector never connect
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
-import queue
 import secrets
 import socket
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -37,6 +34,7 @@ from mycroft.loaders.store import aggregate
 from mycroft.tracer import export_bytes
 from mycroft.tracer.agent.agent import lock_folder
 from mycroft.tracer.agent.batch import MOST_WIRE_BYTES, Batch, BatchKey, encode
+from mycroft.tracer.agent.requests import Requests, Trouble
 from mycroft.tracer.agent.sender import Answer, Collector, Request, Sender
 from mycroft.tracer.agent.spool import Spool
 from mycroft.tracer.agent.summary import COLUMNS, MOST_NAMES, MOST_PARTS, MOST_ROWS, RELAY_PREFIX, Part, Summary
@@ -59,7 +57,6 @@ MOST_PULLED: Final = 2000
 MOST_PULLED_BYTES: Final = 256 << 20
 _AT_ONCE: Final = 128
 _TRIES: Final = 5
-_REMEMBERED: Final = 256
 _MOST_OPEN: Final = 64
 _OP_COLUMNS: Final = ("process", "position", "enq_ts", "comm", "op_seq", "op_kind", "p2p", "op_state", "peer", "op_id")
 _ALWAYS: Final = Span(0, 1 << 62)
@@ -139,13 +136,12 @@ class Relay:
         self._seq = 0
         self._operations = Operations()
         self.window = Window(config.store_dir, span_s=WINDOW_S, most_in_all=_MOST_IN_ALL, follow=self._operations.take)
-        self.sender = Sender(self.collector, self.spool, on_request=self._requested)
+        self.requests = Requests(LOG, what="rows")
+        self.sender = Sender(self.collector, self.spool, on_request=self.requests.take)
         self._version = metadata.version("mycroft-trace")
-        self._requests: queue.Queue[Request] = queue.Queue(maxsize=16)
-        self._done: OrderedDict[str, None] = OrderedDict()
         self._stopping = threading.Event()
         self._stood_since: float | None = None
-        self._said = ""
+        self._trouble = Trouble(LOG)
 
     # ---- summaries -----------------------------------------------------------------
 
@@ -158,15 +154,15 @@ class Relay:
         )
         wire = encode(Batch(key=key, agent=self._version, summary=summary))
         if len(wire) > MOST_WIRE_BYTES:
-            self._say(f"summaries of {len(wire)} bytes; at most {MOST_WIRE_BYTES} can be sent: use more relays")
+            self._trouble.say(f"summaries of {len(wire)} bytes; at most {MOST_WIRE_BYTES} can be sent: use more relays")
             return summary
         try:
             self.spool.put(key, wire)
         except OSError as error:
             # The next one says all of it anew.
-            self._say(f"the spool cannot be written ({error.strerror or error}); summaries are left out")
+            self._trouble.say(f"the spool cannot be written ({error.strerror or error}); summaries are left out")
             return summary
-        self._say("")
+        self._trouble.say("")
         self.sender.wake()
         return summary
 
@@ -208,7 +204,7 @@ class Relay:
         operations = self._operations.state(list(self.window.processes))
         rows = _rows_of(operations, who[:MOST_ROWS], part_of[:MOST_ROWS])
         if len(who) > MOST_ROWS:
-            self._say(f"{len(who)} summaries; {MOST_ROWS} are sent: use more relays")
+            self._trouble.say(f"{len(who)} summaries; {MOST_ROWS} are sent: use more relays")
         latest = max((part.at_ns for part in parts), default=0)
         return Summary(at_ns=latest, rows=rows, parts=parts, every_s=self.config.summary_s)
 
@@ -225,23 +221,7 @@ class Relay:
         hasty = self._stood_since is not None and now - self._stood_since < _IN_HASTE_FOR_S
         return min(_HASTE_S, self.config.summary_s) if hasty else self.config.summary_s
 
-    def _say(self, text: str) -> None:
-        if text and text != self._said:
-            LOG.warning("%s", text)
-        self._said = text
-
     # ---- pulls ---------------------------------------------------------------------
-
-    def _requested(self, request: Request) -> None:
-        if request.id in self._done:
-            return
-        self._done[request.id] = None
-        while len(self._done) > _REMEMBERED:
-            self._done.popitem(last=False)
-        try:
-            self._requests.put_nowait(request)
-        except queue.Full:
-            LOG.warning("too many requests for rows; %s is left out", request.id[:40])
 
     def serve_request(self, request: Request) -> list[str]:
         """Bring the rows of the ranks that are asked for, and return what could not be had."""
@@ -310,9 +290,8 @@ class Relay:
         self.close()
 
     def _serve_waiting(self) -> None:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                self.serve_request(self._requests.get_nowait())
+        while (request := self.requests.next()) is not None:
+            self.serve_request(request)
 
     def stop(self) -> None:
         """Ask `run` to end; from any thread or a signal handler."""

@@ -42,6 +42,11 @@ _PAUSE_NS: Final = FLOW_DEFAULTS.app_ns
 # What a rank in a pause looks like: a verdict of rows alone does not ask how old they are.
 _PATIENT: Final = frozenset({"absent", "dataloader", "checkpoint", "code_divergence"})
 _MOST_KEYS: Final = 64
+# What is said of a job before rows of it are there.
+_STANDS: Final = "stands"
+# Kept of an incident: of which ranks nothing was known when it opened, and whether people have not been told of it.
+_UNKNOWN: Final = "unknown"
+_UNSAID: Final = "unsaid"
 _MOST_SAID: Final = 8
 
 
@@ -92,9 +97,7 @@ class Relayed:
     )
     _next: dict[str, float] = field(default_factory=lambda: dict[str, float]())
     _brought: dict[str, tuple[int, int]] = field(default_factory=lambda: dict[str, tuple[int, int]]())
-    _unsaid: set[str] = field(default_factory=lambda: set[str]())
     _lasting: set[str] = field(default_factory=lambda: set[str]())
-    _unknown: dict[str, tuple[str, ...]] = field(default_factory=lambda: dict[str, tuple[str, ...]]())
     _silent: dict[str, RelaySeen] = field(default_factory=lambda: dict[str, RelaySeen]())
     _grouped: dict[tuple[str, int], tuple[frozenset[int], str]] = field(
         default_factory=lambda: dict[tuple[str, int], tuple[frozenset[int], str]]()
@@ -164,6 +167,7 @@ class Relayed:
     # ---- a job ---------------------------------------------------------------------
 
     def _look(self, name: str, told: Sequence[_Told], silent: set[str]) -> None:
+        self._names.add(name)
         speaking = [one for one in told if one.relay.name not in silent and one.rows.num_rows]
         title = _title(told)
         incidents = self.open_job(name, title)
@@ -197,6 +201,11 @@ class Relayed:
         if opened:
             # It stands still: what was said goes on to be so.
             incidents.take([dict(one.finding) for one in opened], judged=True, why="the job still stands")
+            for one in opened:
+                # The watch that opened it may have ended before it asked.
+                if one.finding["id"] == _STANDS and not self.state.requests(one.incident):
+                    self._suspects[name] = (suspects, speaking, at_ns, unknown)
+                    self.changed("opened", name, one, title)
             oldest_ns = min((one.oldest_ns for one in speaking if one.oldest_ns is not None), default=at_ns)
             if at_ns - oldest_ns >= _PAUSE_NS:
                 self._lasting.update(one.incident for one in opened)
@@ -232,7 +241,6 @@ class Relayed:
         return self.state.job_of(keys) or new_trace_id(_title(told), f"relayed {keys[0]}")
 
     def _note(self, name: str, title: str, told: Sequence[_Told], left_out: Sequence[str]) -> None:
-        self._names.add(name)
         hosts = sorted({one.relay.name for one in told})
         silent = [*left_out, *(host for one in told for host in one.part.silent)]
         facts = {
@@ -257,10 +265,10 @@ class Relayed:
     def changed(self, event: Event, job: str, incident: Incident, title: str) -> None:
         """Hear of a change of an incident, and tell of it once there is something to tell."""
         if event == "opened" and self._asks(job, incident):
-            self._unsaid.add(incident.incident)
+            self.state.note(incident.incident, _UNSAID, value=True)
             return
-        if incident.incident in self._unsaid:
-            self._unsaid.discard(incident.incident)
+        if self.state.noted(incident.incident, _UNSAID):
+            self.state.note(incident.incident, _UNSAID, value=False)
             if event in ("closed", "merged"):
                 return
             event = "opened"
@@ -272,13 +280,13 @@ class Relayed:
         if suspects is None:
             return False
         if unknown:
-            self._unknown[incident.incident] = unknown
+            self.state.note(incident.incident, _UNKNOWN, unknown)
         self._ask(incident, suspects, speaking, at_ns)
         return True
 
     def _lasts(self, incident: Incident, title: str, suspects: Suspects, speaking: Sequence[_Told], at_ns: int) -> None:
         """Tell of an incident that is no pause any more; ask once more where rows of before named nobody."""
-        if incident.incident in self._unsaid:
+        if self.state.noted(incident.incident, _UNSAID):
             self.changed("revised", incident.job, incident, title)
         # It has a trace once the first rows were judged.
         still_unknown = incident.category == "unknown" and incident.trace is not None
@@ -317,7 +325,7 @@ class Relayed:
         """
         if self.is_of(job) and finding["category"] in _PATIENT and incident not in self._lasting:
             return None
-        unknown = self._unknown.get(incident)
+        unknown: list[str] = self.state.noted(incident, _UNKNOWN)
         if not unknown:
             return finding
         said = f"nothing is known of the ranks of {_some(unknown)}"
@@ -440,7 +448,7 @@ def standing_finding(title: str, suspects: Suspects, unknown: Sequence[str]) -> 
     if unknown:
         why += f"; nothing is known of the ranks of {_some(unknown)}"
     steps = [f"wait for the rows, or look at {rows_of(suspects.ranks)}"]
-    return _finding("stands", status="cannot_tell", hosts=(), summary=f"{told}.", why=why, steps=steps)
+    return _finding(_STANDS, status="cannot_tell", hosts=(), summary=f"{told}.", why=why, steps=steps)
 
 
 def silent_finding(relay: RelaySeen, silent_s: float) -> dict[str, Any]:

@@ -81,6 +81,12 @@ CREATE TABLE IF NOT EXISTS live_evidence (
     at REAL NOT NULL,
     PRIMARY KEY (incident, host, name)
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS live_notes (
+    incident TEXT NOT NULL,
+    name TEXT NOT NULL,
+    value TEXT NOT NULL,
+    PRIMARY KEY (incident, name)
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS live_alerts (
     alert TEXT PRIMARY KEY,
     incident TEXT NOT NULL,
@@ -103,6 +109,14 @@ CREATE TABLE IF NOT EXISTS live_numbers (
 ASK_AGAIN_S: Final = 20.0
 ASK_FOR_S: Final = 300.0
 _WAITS: Final = "ended IS NULL AND created > ? AND (handed IS NULL OR handed < ?)"
+_OF_INCIDENTS: Final = (
+    "live_incidents",
+    "live_revisions",
+    "live_requests",
+    "live_evidence",
+    "live_alerts",
+    "live_notes",
+)
 _SAFE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
@@ -354,6 +368,20 @@ class LiveState:
         rows = self._rows("SELECT * FROM live_revisions WHERE incident = ? ORDER BY revision", incident)
         return [Revision(**{**dict(row), "finding": json.loads(row["finding"])}) for row in rows]
 
+    def note(self, incident: str, name: str, value: Any) -> None:
+        """Keep what a watch has to know of an incident beyond what is said of it, for the one that is started next."""
+        with self._state.transaction() as connection:
+            connection.execute(
+                "INSERT INTO live_notes (incident, name, value) VALUES (?, ?, ?) "
+                "ON CONFLICT (incident, name) DO UPDATE SET value = excluded.value",
+                (incident, name, json.dumps(value)),
+            )
+
+    def noted(self, incident: str, name: str) -> Any:
+        """Return what was kept of an incident; None: nothing."""
+        rows = self._rows("SELECT value FROM live_notes WHERE incident = ? AND name = ?", incident, name)
+        return json.loads(rows[0]["value"]) if rows else None
+
     def pinned(self) -> set[tuple[str, int]]:
         """Return the generations that revisions of incidents rest on, as (trace, generation)."""
         rows = self._rows("SELECT DISTINCT trace, generation FROM live_revisions WHERE generation IS NOT NULL")
@@ -471,7 +499,7 @@ class LiveState:
                 str(row["incident"])
                 for row in connection.execute("SELECT incident FROM live_incidents WHERE closed < ?", (before,))
             ]
-            for table in ("live_incidents", "live_revisions", "live_requests", "live_evidence", "live_alerts"):
+            for table in _OF_INCIDENTS:
                 connection.executemany(
                     f"DELETE FROM {table} WHERE incident = ?",  # noqa: S608 - names of tables from the line above
                     [(name,) for name in gone],

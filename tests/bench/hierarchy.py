@@ -289,8 +289,8 @@ def pulled(bench: Bench, hosts: set[str]) -> None:
     while waiting and time.monotonic() < deadline:
         for name, relay in list(waiting.items()):
             bench.tell(relay)
-            if not relay._requests.empty():
-                problems = relay.serve_request(relay._requests.get())
+            if (request := relay.requests.next()) is not None:
+                problems = relay.serve_request(request)
                 if problems:
                     print(f"{name}: {problems}")
                 del waiting[name]

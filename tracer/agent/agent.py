@@ -9,12 +9,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import queue
 import secrets
 import socket
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -27,6 +25,7 @@ from mycroft.tracer.agent import evidence
 from mycroft.tracer.agent.batch import MOST_WIRE_BYTES, Batch, BatchKey, Gap, encode, tables_of
 from mycroft.tracer.agent.devices import Devices, Watcher
 from mycroft.tracer.agent.kafka import SCHEME, KafkaCollector
+from mycroft.tracer.agent.requests import Requests, Trouble
 from mycroft.tracer.agent.rings import Rings
 from mycroft.tracer.agent.sender import AgentError, Collector, Request, Sender, Sink
 from mycroft.tracer.agent.spool import Spool, write_whole
@@ -34,7 +33,6 @@ from mycroft.tracer.agent.spool import Spool, write_whole
 LOG: Final = logging.getLogger("mycroft.agent")
 CURSORS: Final = "cursors.json"
 _MOST_PIECES: Final = 8
-_REMEMBERED: Final = 256
 _MOST_CURSORS: Final = 10_000
 _MOST_FACTS: Final = 1000
 # Of the interval, where the collector has nothing else to do: what a host has not told yet is part of every delay.
@@ -109,13 +107,12 @@ class Agent:
             cursors=_cursors(settings.state / CURSORS),
             history=settings.history,
         )
-        self.sender = Sender(self.collector, self.spool, on_request=self._requested)
+        self.requests = Requests(LOG, what="evidence")
+        self.sender = Sender(self.collector, self.spool, on_request=self.requests.take)
         self.watcher = Watcher(devices or Devices()) if settings.devices else None
         self._version = metadata.version("mycroft-trace")
-        self._requests: queue.Queue[Request] = queue.Queue(maxsize=16)
-        self._done: OrderedDict[str, None] = OrderedDict()
         self._stopping = threading.Event()
-        self._said = ""
+        self._trouble = Trouble(LOG)
         self.batches = 0
         self.rows = 0
 
@@ -148,9 +145,9 @@ class Agent:
                 self.watcher.give_back(facts)
             if lost is not None:
                 self.spool.owe(lost)
-            self._say(f"the spool cannot be written ({error.strerror or error}); the rings hold what is new")
+            self._trouble.say(f"the spool cannot be written ({error.strerror or error}); the rings hold what is new")
             return False
-        self._say("")
+        self._trouble.say("")
         cursors = self.rings.told()
         self.batches += 1
         self.rows += turn.rows
@@ -162,23 +159,7 @@ class Agent:
         self.sender.wake()
         return turn.more
 
-    def _say(self, text: str) -> None:
-        if text and text != self._said:
-            LOG.warning("%s", text)
-        self._said = text
-
     # ---- evidence ------------------------------------------------------------------
-
-    def _requested(self, request: Request) -> None:
-        if request.id in self._done:
-            return
-        self._done[request.id] = None
-        while len(self._done) > _REMEMBERED:
-            self._done.popitem(last=False)
-        try:
-            self._requests.put_nowait(request)
-        except queue.Full:
-            LOG.warning("too many requests for evidence; %s is left out", request.id[:40])
 
     def serve_request(self, request: Request) -> list[str]:
         """Bring the evidence of one request to the collector, and return what could not be had."""
@@ -207,9 +188,8 @@ class Agent:
 
     def _serve_requests(self) -> None:
         while not self._stopping.is_set():
-            try:
-                request = self._requests.get(timeout=1.0)
-            except queue.Empty:
+            request = self.requests.next(wait_s=1.0)
+            if request is None:
                 continue
             try:
                 self.serve_request(request)

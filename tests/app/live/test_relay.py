@@ -18,8 +18,10 @@ from mycroft.analysis.fleet import partial
 from mycroft.analysis.fleet.summaries import DIMENSIONS, OP_STATES, SUMMARY, summarise
 from mycroft.app.cli import main
 from mycroft.app.config import ConfigError
+from mycroft.app.live import relay as relay_module
 from mycroft.app.live.config import LiveConfig
 from mycroft.app.live.relay import Operations, Relay, _what_counts, check, name_of
+from mycroft.app.live.relayed import Relayed
 from mycroft.app.live.state import Incident
 from mycroft.app.live.tokens import AgentToken, digest_of
 from mycroft.app.live.watch import Watch
@@ -50,6 +52,12 @@ class Tiers:
     relays: list[Relay]
     watch: Watch
     told: list[tuple[str, Incident]]
+
+    def restart(self) -> None:
+        """End the watch, and start one that knows what is in the folder."""
+        before = self.watch
+        before.close()
+        self.watch = Watch(before.config, before.state, Window(before.config.store_dir), told=before._told)
 
     def hear(self, job: Job, *, until_ns: int) -> None:
         """Give each relay what the agents of every other host sent of the job up to a moment of it."""
@@ -88,7 +96,9 @@ def a_relay(tmp_path: Path, url: str, name: str, **settings: object) -> Relay:
 
 
 @pytest.fixture
-def tiers(tmp_path: Path) -> Iterator[Tiers]:
+def tiers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tiers]:
+    # Hosts of a busy machine are not silent because it took seconds until somebody looked.
+    monkeypatch.setattr(relay_module, "PATIENCE_S", 3600.0)
     with receiving(tmp_path / "up") as upper:
         config = LiveConfig(data_dir=tmp_path / "up")
         told: list[tuple[str, Incident]] = []
@@ -100,7 +110,7 @@ def tiers(tmp_path: Path) -> Iterator[Tiers]:
         )
         opened = Tiers(upper, [a_relay(tmp_path, upper.url, f"r{n}") for n in range(2)], watch, told)
         yield opened
-        watch.close()
+        opened.watch.close()
         for relay in opened.relays:
             relay.close()
 
@@ -175,18 +185,45 @@ def test_job_that_goes_on_asks_for_nothing(tiers: Tiers, job: Job) -> None:
     assert tiers.watch.state.numbers()["tick"][1]["relays"] == {"relays": 2, "silent": 0, "ranks": 16}
 
 
-def test_half_a_job_is_not_judged_as_the_whole(tiers: Tiers, job: Job) -> None:
+def test_half_a_job_is_not_judged_as_the_whole_also_by_a_watch_that_is_started_anew(tiers: Tiers, job: Job) -> None:
     tiers.hear(job, until_ns=job.last)
     other = tiers.relays.pop()
     tiers.tell()
-    assert tiers.told == [] and tiers.watch.state.jobs() == []
+    state = tiers.watch.state
+    assert tiers.told == [] and state.jobs() == []
     # Nobody else speaks for as long as a relay may be silent: then it is judged, and said of what nothing is known.
     assert tiers.watch._relayed is not None
     tiers.watch._relayed._first = dict.fromkeys(tiers.watch._relayed._first, time.time() - 60.0)
     tiers.tell()
-    [incident] = tiers.watch.state.incidents()
-    assert "nothing is known of the ranks of 8 processes of which no relay tells" in incident.finding["why"]
+    [incident] = state.incidents()
+    said = "nothing is known of the ranks of 8 processes of which no relay tells"
+    assert said in incident.finding["why"]
+    tiers.restart()
+    tiers.bring()
+    now = state.incident(incident.incident)
+    assert now.ranks and now.confidence == "low"
+    assert said in now.finding["confidence_why"]
+    # Nobody had heard of it before there was somebody to name.
+    assert [(event, one.ranks) for event, one in tiers.told] == [("opened", now.ranks)]
     other.close()
+
+
+def test_watch_that_ended_before_it_asked_is_followed_by_one_that_asks(
+    tiers: Tiers, job: Job, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tiers.hear(job, until_ns=job.last)
+    with monkeypatch.context() as patched:
+        patched.setattr(Relayed, "changed", lambda *_: None)
+        tiers.tell()
+    state = tiers.watch.state
+    [incident] = state.incidents()
+    assert state.requests(incident.incident) == []
+    tiers.restart()
+    tiers.tell()
+    assert {request.host for request in state.requests(incident.incident)} == {"relay.r0", "relay.r1"}
+    assert tiers.told == []
+    tiers.tell()
+    assert len(state.requests(incident.incident)) == 2
 
 
 def test_incident_closes_when_the_job_is_over(tiers: Tiers, job: Job) -> None:
