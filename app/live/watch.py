@@ -64,7 +64,7 @@ SWEEP_S: Final = 3600.0
 # Between two looks for incidents of jobs that have left, and how long one is waited for of which nobody said that it is
 # over: the watch is blind for it.
 _LEFT_EVERY_S: Final = 60.0
-LEFT_S: Final = 86_400.0
+LEFT_S: Final = 3600.0
 # Incidents that are over are kept for a year with their evidence; their traces until somebody removes them.
 KEEP_S: Final = 365 * 86_400.0
 MOST_SUSPECTS: Final = 8
