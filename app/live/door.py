@@ -72,9 +72,13 @@ class Door:
             raise RuntimeError(f"the collector speaks HTTP, not {scope['type']}")
         elif scope["path"] == "/api/v1/batch" and scope["method"] == "POST":
             await self._batch(scope, receive, send)
+        elif scope["method"] != "POST":
+            # Nothing that is only read has a body: whoever sends one all the same must not hold a place with it.
+            await self._other(scope, _nothing, send)
+        elif not is_known(self._tokens, token := bearer_of(_headers(scope).get("authorization", ""))):
+            await _say(send, 401 if token is None else 403, _NOT_YOURS)
         else:
-            async with self._others:
-                await self._other(scope, receive, send)
+            await self._other(scope, receive, send)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:
@@ -204,6 +208,10 @@ class Door:
     # ---- everything else -----------------------------------------------------------
 
     async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._others:
+            await self._answered(scope, receive, send)
+
+    async def _answered(self, scope: Scope, receive: Receive, send: Send) -> None:
         with tempfile.SpooledTemporaryFile(max_size=_IN_MEMORY) as body:
             size = 0
             try:
@@ -233,6 +241,10 @@ class Door:
         answer = flask.Response.from_app(self._server.wsgi_app, environ, buffered=True)
         headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in answer.headers.items()]
         return answer.status_code, headers, answer.get_data()
+
+
+async def _nothing() -> dict[str, Any]:
+    return {"type": "http.request", "body": b"", "more_body": False}
 
 
 def asked(requests: Sequence[EvidenceRequest]) -> bytes:

@@ -128,10 +128,12 @@ def test_nothing_is_read_of_what_a_stranger_brings(opened: Opened) -> None:
         said.append(message)
 
     length = (b"content-length", b"9")
-    for headers in ([length], [length, (b"authorization", b"Bearer of-nobody-known")]):
-        scope = {"type": "http", "path": "/api/v1/batch", "method": "POST", "headers": headers}
-        asyncio.run(opened.door(scope, receive, send))
-    assert [message["status"] for message in said if "status" in message] == [401, 403]
+    for path in ("/api/v1/batch", "/api/v1/evidence"):
+        for headers in ([length], [length, (b"authorization", b"Bearer of-nobody-known")]):
+            scope = {"type": "http", "path": path, "method": "POST", "headers": headers}
+            asyncio.run(opened.door(scope, receive, send))
+    asyncio.run(opened.door({"type": "http", "path": "/healthz", "method": "GET", "headers": [length]}, receive, send))
+    assert [message["status"] for message in said if "status" in message] == [401, 403, 401, 403, 200]
 
 
 def test_first_batch_is_acknowledged_also_where_the_disk_is_done_at_once(opened: Opened, wire: bytes) -> None:
