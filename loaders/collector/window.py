@@ -457,10 +457,11 @@ def fresh_until(processes: Sequence[Process], *, patience_s: float, now: float |
     """
     now = time.time() if now is None else now
     by_host: dict[str, Process] = {}
-    for process in processes:
+    # One that has ended is not spoken of any more, however long its host goes on to speak, or does not.
+    for process in (process for process in processes if not process.ended):
         known = by_host.get(process.host)
         if known is None or process.arrived_s > known.arrived_s:
             by_host[process.host] = process
-    silent = sorted(h for h, p in by_host.items() if now - p.arrived_s > patience_s and not p.ended)
-    told = [p.told_ns for h, p in by_host.items() if h not in silent and not p.ended]
-    return (min(told) if told else max((p.told_ns for p in by_host.values()), default=0)), silent
+    silent = sorted(h for h, p in by_host.items() if now - p.arrived_s > patience_s)
+    told = [p.told_ns for h, p in by_host.items() if h not in silent]
+    return (min(told) if told else max((p.told_ns for p in processes), default=0)), silent
