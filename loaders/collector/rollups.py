@@ -15,12 +15,13 @@ import numpy as np
 
 from mycroft.loaders.collector.manifest import Segment, read_manifest
 from mycroft.tracer.arrow import Schema, Table, pa, pc, pq
-from mycroft.tracer.names import ALGOS, OP_KINDS, PROTOS
+from mycroft.tracer.names import ALGOS, OP_KINDS, OP_STATES, PROTOS
 from mycroft.tracer.trace import Communicator
 
 HOST_MINUTE: Final = "host_minute"
 OP_MINUTE: Final = "op_minute"
 MINUTE_NS: Final = 60_000_000_000
+_OPEN: Final = OP_STATES.index("open")
 
 Rule = Literal["key", "sum", "min", "max"]
 
@@ -156,6 +157,8 @@ def read_rollup(
 
 def rollups_of(tables: Mapping[str, Table], owners: Mapping[str, Owner]) -> dict[str, Table]:
     """Return the roll-ups of rows: `tables` as segments have them, `owners` by process. Tables without rows lack."""
+    if "op" in tables:
+        tables = {**tables, "op": _ended(tables["op"])}
     parts = [_host_rows(kind, tables[kind], owners) for kind in _HOST_SUMS if kind in tables]
     parts += [_lost_rows(tables["gaps"], owners)] if "gaps" in tables else []
     parts += [_error_rows(tables["facts"])] if "facts" in tables else []
@@ -212,6 +215,12 @@ def _processes(table: Table) -> tuple[Table, list[str]]:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     return column.indices, column.dictionary.to_pylist()
+
+
+def _ended(ops: Table) -> Table:
+    """Return operations once each: open ones are told again and again, and one that a late part opened ends twice."""
+    once = pc.and_(pc.not_equal(ops.column("op_state"), _OPEN), pc.equal(ops.column("reopened"), 0))
+    return ops.filter(once)
 
 
 def _host_rows(kind: str, table: Table, owners: Mapping[str, Owner]) -> Table:

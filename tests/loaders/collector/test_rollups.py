@@ -68,6 +68,32 @@ def test_host_minutes_say_what_the_rows_say(collector: Collector, batch: Batch) 
     collector.close()
 
 
+def test_operation_counts_once_however_often_it_was_told_while_it_was_open(collector: Collector, batch: Batch) -> None:
+    ops = batch.tables["op"]
+    told = []
+    for times, column in ((1, "op_state"), (2, "reopened")):
+        # As the tracer tells what is open when it looks, and what ends again after a late part.
+        value = 0 if column == "op_state" else 1
+        changed = {
+            "position": pc.add(ops.column("position"), pa.scalar(1000 * times, pa.uint64())),
+            column: pa.array([value] * ops.num_rows, ops.schema.field(column).type),
+        }
+        again = ops
+        for name, values in changed.items():
+            again = again.set_column(ops.schema.get_field_index(name), ops.schema.field(name), values)
+        told.append(again)
+    tables = {**batch.tables, "op": pa.concat_tables([ops, *told])}
+    rows = batch.key.rows + 2 * ops.num_rows
+    again = replace(batch, tables=tables, key=replace(batch.key, rows=rows))
+    take(collector, numbered(again, 1))
+    (host,) = read_rollup(collector.root, HOST_MINUTE, columns=["ops", "op_bytes", "timed"]).to_pylist()
+    (shape,) = read_rollup(collector.root, OP_MINUTE, columns=["ops", "timed"]).to_pylist()
+    timed = ops.num_rows - ops.column("dur_ns").null_count
+    assert (host["ops"], host["op_bytes"]) == (ops.num_rows, pc.sum(ops.column("bytes")).as_py())
+    assert (shape["ops"], host["timed"], shape["timed"]) == (ops.num_rows, timed, timed)
+    collector.close()
+
+
 def _plain(name: str) -> pa.Schema:
     """The schema with times as integers: Python has none of a nanosecond."""
     return pa.schema([pa.field(f.name, pa.int64() if pa.types.is_timestamp(f.type) else f.type) for f in SCHEMAS[name]])
