@@ -10,7 +10,7 @@ import contextlib
 import importlib
 import os
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -420,7 +420,7 @@ def _batches(source: Any, columns: Sequence[str]) -> Iterator[RecordBatch]:
 
 
 def _notes(source: Any, keys: Sequence[str]) -> dict[str, bytes]:
-    there = pq.read_metadata(source).metadata or {}
+    there: Mapping[bytes, bytes] = pq.read_metadata(source).metadata or {}
     return {key: value for key in keys if (value := there.get(key.encode())) is not None}
 
 
