@@ -20,7 +20,7 @@ from mycroft.analysis.facts import Event, Facts
 COMMUNICATION: Final = re.compile(
     r"closed by peer|reset by peer|connection (refused|aborted|was likely closed)|broken pipe|timed? ?out|timeout|"
     r"gloo|nccl|c10d|processgroup|distbackenderror|diststoreerror|distnetworkerror|tcpstore|socket|watchdog|"
-    r"unbound_buffer|collective|rendezvous|sigterm|signalexception|received death signal",
+    r"unbound_buffer|collective|monitoredbarrier|rendezvous|sigterm|signalexception|received death signal",
     re.IGNORECASE,
 )
 # What a process fails at before any other takes part: its own port, file, right or limit.

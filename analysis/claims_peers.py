@@ -12,15 +12,39 @@ from mycroft.analysis.claims import Claim, Suspicion
 from mycroft.analysis.machine import Machine, Row, some
 
 LEAST_REPORTERS: Final = 2
+# More hosts than this out of memory at once are the program's fault, and naming them says nothing.
+_MOST_STARVED: Final = 4
 
 
 def suspicions(machine: Machine) -> list[Suspicion]:
-    """Return hosts that are gone, else the host at the other end of all closed connections."""
+    """Return hosts that are gone or out of memory, else the host at the other end of all closed connections."""
     lost = [row for row in machine.of("host_fault") if row.name == "node_failure" and row.host]
     if lost:
         return [_lost(machine, lost)]
+    if starved := _starved(machine):
+        return [starved]
     closed = _closed(machine)
     return [closed] if closed is not None else []
+
+
+def _starved(machine: Machine) -> Suspicion | None:
+    """Return the hosts on which, by the launcher, a task of which no line says the rank ran out of memory."""
+    rows = [row for row in machine.of("oom_kill") if row.name == "task" and row.rank is None and row.host]
+    hosts = tuple(sorted({row.host for row in rows if row.host}))
+    if not hosts or len(hosts) > _MOST_STARVED:
+        return None
+    text = f"the launcher says that a task on {some(hosts)} ran out of memory"
+    since = min((row.ts for row in rows if row.ts is not None), default=None)
+    refs = tuple(row.ref(text, "launcher") for row in rows[:4])
+    return Suspicion(
+        rule="",
+        ranks=(),
+        claims=(Claim("launcher", "out_of_memory", (), "proof", text, refs, since, hosts),),
+        hosts=hosts,
+        waiting=tuple(r for r, host in sorted(machine.hosts.items()) if host not in hosts),
+        since=since,
+        doubts=(("medium", "no line says which rank the task is"),),
+    )
 
 
 def _lost(machine: Machine, rows: list[Row]) -> Suspicion:

@@ -41,14 +41,23 @@ class Accusation:
 
 
 def accusations(machine: Machine) -> list[Accusation]:
-    """Return who names whom. Flushed completions, and peers that no source can place, are left out."""
+    """Return who names whom. Flushed completions are left out.
+
+    A peer that no source can place stands for a host of its own where several hosts name it: its log is not here.
+    """
     found: list[Accusation] = []
+    unplaced: dict[str, list[Accusation]] = defaultdict(list)
     for row in machine.of("ib_error", "connect_failed"):
         if row.code == 5 or not row.peer:
             continue
         reporter, target = machine.host_of(row), machine.host_at(row.peer)
         if reporter and target and reporter != target:
             found.append(Accusation(reporter, target, row))
+        elif reporter and not target and row.kind == "ib_error":
+            unplaced[row.peer].append(Accusation(reporter, row.peer, row))
+    for named in unplaced.values():
+        if len({accusation.reporter for accusation in named}) > 1:
+            found += named
     return found
 
 

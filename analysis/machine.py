@@ -52,6 +52,7 @@ KINDS: Final = (
     "desync_report",
     "fingerprint_mismatch",
     "fr_analysis",
+    "oom_kill",
 )
 ROWS: Final = """
 SELECT

@@ -149,6 +149,7 @@ def watchdog(case: Case, left: set[int]) -> Explained:
     dead = claims_ras.dead(case.machine)
     return [
         _narrowed(
+            case,
             replace(
                 s,
                 claims=(
@@ -157,16 +158,24 @@ def watchdog(case: Case, left: set[int]) -> Explained:
                     *case.place_claims(s.ranks),
                     *case.life_signs(s.ranks),
                 ),
-            )
+            ),
         )
         for s in found
     ], set()
 
 
-def _narrowed(item: Suspicion) -> Suspicion:
-    """Of several that print nothing, name those of which something says what they do instead."""
+def _narrowed(case: Case, item: Suspicion) -> Suspicion:
+    """Of several that print nothing, name those of which something says what they do instead.
+
+    Else those that do not even report that others stopped: whoever reports that was in an operation with them.
+    """
     unproven = only_silent(item)
     reasons = {c.ranks[0] for c in item.claims if len(c.ranks) == 1 and c.kind in _REASONS}
+    mute = {r for r in item.ranks if not case.is_victim(r)}
+    if unproven and not reasons and mute and mute < set(item.ranks):
+        rest = some([str(r) for r in item.ranks if r not in mute])
+        doubt = ("medium", f"rank {rest} prints nothing of it either, but reports a lost connection")
+        return replace(item, ranks=tuple(sorted(mute)), doubts=(*item.doubts, doubt))
     if not unproven or not reasons or not reasons < set(item.ranks):
         return item
     rest = some([str(r) for r in item.ranks if r not in reasons])

@@ -43,15 +43,19 @@ def older_dumps(ops: pl.DataFrame, groups: Mapping[int, _Group], dumps: Mapping[
 
     Args:
         ops: All operations: rank, comm, seq, kind, enq, seen_end (ns, null if not known), completed, p2p.
-        groups: The process groups by their number; those whose members are not listed are left out.
+        groups: The process groups by their number; those whose members are not listed, or that send, are left out.
         dumps: The dump of each rank. The tracer's rings, and recorders without events, are left out.
     """
     known = {r: d for r, d in dumps.items() if d.kind == "flight_recorder" and d.has_events and not d.only_active}
     if len(known) < 2:
         return frozenset()
     found = _other_run(known)
+    # Sends may count in the numbers of collectives, on the ranks that send (torch up to 2.5).
+    mixed = ops.filter(pl.col("p2p") | (pl.col("kind") == "coalesced"))["comm"].unique()
     calls = ops.filter(
-        ~pl.col("p2p") & pl.col("seq").is_not_null() & pl.col("rank").is_in(sorted(known.keys() - found))
+        ~pl.col("comm").is_in(mixed.implode())
+        & pl.col("seq").is_not_null()
+        & pl.col("rank").is_in(sorted(known.keys() - found))
     )
     reached = {
         (comm, rank): seq for comm, rank, seq in calls.group_by("comm", "rank").agg(pl.col("seq").max()).iter_rows()

@@ -172,7 +172,7 @@ def _labelled(
     own: int,
     earlier: Container[str] = (),
 ) -> Verdict:
-    """Put findings together, the surest first, those of `earlier` titles last.
+    """Put findings together, the surest first, of these the latest; those of `earlier` titles last.
 
     Those of all but the first `own` verdicts are of other tables.
     """
@@ -182,6 +182,7 @@ def _labelled(
         for f in verdict.findings
     ]
     labelled = _once(labelled)
+    labelled.sort(key=lambda pair: pair[0].since or "", reverse=True)
     labelled.sort(key=lambda pair: (pair[1] in earlier, _SURE[pair[0].confidence]))
     if not labelled:
         worst = next((v for v, _title in verdicts if v.status != "healthy"), first)

@@ -38,11 +38,18 @@ _FATAL: Final = {
 }
 
 
+_DIGIT: Final = re.compile(r"\d")
+
+
 class _Traceback:
-    """From `Traceback (most recent call last):` to the line that names the exception and a few that go on with it."""
+    """From `Traceback (most recent call last):` to the line that names the exception and a few that go on with it.
+
+    A logger may put its own head (level, time, place in the code) before every line of it; that is taken off.
+    """
 
     def __init__(self, line: Line, at: int) -> None:
         self._line, self._at = line, at
+        self._head = _DIGIT.sub("0", line.text[:at])
         self._frames: list[str] = []
         self._blank = 0
         self._name: str | None = None
@@ -51,7 +58,7 @@ class _Traceback:
         self._source = 0
 
     def feed(self, scope: FileScope, line: Line) -> bool:
-        text = line.text
+        text = self._without_head(line.text)
         if self._name is not None:
             return self._more(text)
         frame = _FRAME.match(text)
@@ -74,6 +81,10 @@ class _Traceback:
         self._message.append(found["text"] or "")
         self._last = line
         return True
+
+    def _without_head(self, text: str) -> str:
+        end = len(self._head)
+        return text[end:] if end and _DIGIT.sub("0", text[:end]) == self._head else text
 
     def _more(self, text: str) -> bool:
         """Take further lines of a message: `Last error:` and what NCCL said, or an indented remark."""

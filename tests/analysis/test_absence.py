@@ -123,3 +123,26 @@ def test_finishing_is_a_sign_too(case_of: CaseOf) -> None:
     trace.event(0, "finished", at_ms=10)
     trace.event(1, "exit", code=0)
     assert signs(case_of(trace)) == {("finished", 0), ("finished", 1)}
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[Rank 0]: Ranks 3, 5 failed to pass monitoredBarrier in 30000 ms", "NCCL communicator was aborted on rank 0."],
+)
+def test_an_exception_about_others_is_no_claim(case_of: CaseOf, text: str) -> None:
+    trace = one_call()
+    trace.event(1, "exception", name="RuntimeError", text=text)
+    assert signs(case_of(trace)) == set()
+
+
+def test_bad_numbers_are_the_rank_s_own_whatever_it_would_have_sent_next(case_of: CaseOf) -> None:
+    trace = one_call()
+    text = "found NaN in local grad norm in backward pass before data-parallel communication collective. Device: 2"
+    trace.event(1, "exception", name="RuntimeError", text=text)
+    assert signs(case_of(trace)) == {("exception", 1)}
+
+
+def test_who_is_interrupted_raised_nothing_of_its_own(case_of: CaseOf) -> None:
+    trace = one_call()
+    trace.event(1, "exception", name="KeyboardInterrupt", text="KeyboardInterrupt")
+    assert signs(case_of(trace)) == set()

@@ -485,3 +485,67 @@ def test_storage_that_stalls_stands_beside_a_checkpoint_that_does_not_end(tmp_pa
     assert named(alone)[:3] == named(beside)[:3] == ("checkpoint", "high", (0,))
     assert [v.source for v in beside.findings[0].votes if v.source == "storage"]
     assert not [v.source for v in alone.findings[0].votes if v.source == "storage"]
+
+
+# -- what explains nothing ----------------------------------------------------------------------------------------
+
+GONE = "NVRM: Xid (PCI:0000:{}:00): 79, pid=1, name=python3, GPU has fallen off the bus."
+
+
+def missing(rank: int) -> str:
+    """Everybody but one rank times out; that one says that it never called."""
+    others = "".join(make.timed_out(r) + make.status(r, enqueued=900, completed=899) for r in range(8) if r != rank)
+    signal = (
+        f"[rank{rank}]:[E303 02:27:06.000000000 ProcessGroupNCCL.cpp:1682] [PG ID 0 PG GUID 0(default_pg) Rank {rank}] "
+        "Received a dump signal due to a collective timeout from  rank 0 and we will try our best to dump the debug "
+        "info. Last enqueued NCCL work: 899, last completed NCCL work: 899.\n"
+    )
+    return UP + others + signal
+
+
+def test_a_gpu_of_a_machine_outside_of_the_job_comes_after_what_accuses_a_rank(tmp_path: Path) -> None:
+    rack = f"z9: [Tue Mar  3 02:17:00 2026] {GONE.format('43')}\nn0: [Tue Mar  3 01:00:00 2026] eth0: link is up\n"
+    verdict = verdict_of(tmp_path, {"console.log": missing(4), "rack.txt": rack})
+    assert named(verdict) == ("absent", "high", (4,), ("n2",))
+    assert [(f.category, f.confidence, f.root_cause.ranks) for f in verdict.findings[1:]] == [("gpu_fault", "low", ())]
+
+
+def test_a_gpu_at_the_address_of_the_missing_rank_s_is_its_own(tmp_path: Path) -> None:
+    node = f"[Tue Mar  3 02:17:00 2026] {GONE.format('1b')}\n"
+    verdict = verdict_of(tmp_path, {"console.log": missing(4), "ip-10-0-3-7.dmesg": node})
+    assert named(verdict) == ("gpu_fault", "medium", (4,), ("n2",))
+    assert "the host of ip-10-0-3-7.dmesg" in verdict.summary.replace("evidence/", "")
+    assert len(verdict.findings) == 1
+
+
+def test_whoever_timed_out_is_not_gone_because_it_closed_its_connections(tmp_path: Path) -> None:
+    closed = "".join(
+        make.nccl(r, "socketProgress: Connection closed by remote peer n0<43211>", level="WARN")
+        for r in (2, 3, 4, 5, 6)
+    )
+    here = "".join(make.timed_out(r) for r in (0, 1))
+    verdict = verdict_of(tmp_path, {"nccl.log": UP + here + closed})
+    assert all(f.category != "process_died" for f in verdict.findings)
+
+
+def test_a_job_that_somebody_interrupts_has_no_culprit(tmp_path: Path) -> None:
+    lines = "".join(
+        f'[rank{r}]: Traceback (most recent call last):\n[rank{r}]:   File "train.py", line 3, in main\n'
+        f"[rank{r}]: KeyboardInterrupt\n"
+        for r in (2, 0, 1)
+    )
+    assert named(verdict_of(tmp_path, {"console.log": lines})) == ("cannot_tell", "", (), ())
+
+
+def test_a_host_whose_own_log_is_missing_is_named_by_its_address(tmp_path: Path) -> None:
+    text = "".join(make.failed_transfer(2 * host, 2).replace("10.0.0.3", "10.0.0.9") for host in (0, 1, 3))
+    assert named(verdict_of(tmp_path, {"nccl.log": UP + text})) == ("link_fault", "medium", (), ("10.0.0.9",))
+
+
+def test_a_task_out_of_memory_names_its_host_where_no_line_says_which_rank_it_is(tmp_path: Path) -> None:
+    text = (
+        "[rank0]: Traceback (most recent call last):\n"
+        "[rank0]: torch.distributed.DistBackendError: NCCL communicator was aborted on rank 0.\n"
+        "srun: error: n2: task 3: Out Of Memory\n"
+    )
+    assert named(verdict_of(tmp_path, {"slurm-1.out": text})) == ("out_of_memory", "medium", (), ("n2",))

@@ -152,3 +152,16 @@ def test_findings_of_another_job_open_files_and_no_rows_of_the_first(tmp_path: P
     assert any(e.table for e in first.evidence)
     assert other.evidence
     assert all(e.table is None and e.key is None and e.file for e in other.evidence)
+
+
+def test_the_last_start_of_an_elastic_job_comes_first(tmp_path: Path) -> None:
+    memory = "[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total"
+    first = {
+        f"run/attempt_0/{r}/stderr.log": f"[rank{r}]: 2026-03-03 01:00:00 step 1 loss 2.5 time 0.5s\n" for r in range(4)
+    }
+    first["run/attempt_0/3/stderr.log"] = f"[rank3]: Traceback (most recent call last):\n{memory} capacity of 79 GiB.\n"
+    second = {f"run/attempt_1/{r}/stderr.log": make.timed_out(r, numel=999 if r == 1 else 1000) for r in range(4)}
+    verdict = verdict_of(tmp_path, first | second)
+    found = [(f.category, f.root_cause.ranks) for f in verdict.findings]
+    assert found == [("size_mismatch", (1,)), ("out_of_memory", (3,))]
+    assert "run/attempt_1 (start 2 of the workers)" in verdict.findings[0].summary

@@ -146,3 +146,11 @@ def test_an_uncaught_cpp_exception_keeps_what(tmp_path: Path) -> None:
     event = recorder.event("exception")
     assert (event["name"], event["text"]) == ("c10::Error", "CUDA error: unspecified launch failure")
     assert recorder.event("cuda_error")["name"] == "unspecified launch failure"
+
+
+def test_a_logger_s_head_before_every_line_is_no_part_of_the_traceback(tmp_path: Path) -> None:
+    head = "(VllmWorker rank=3 pid=2421) ERROR 10-14 12:32:4{} [multiproc_executor.py:522] "
+    lines = ("Traceback (most recent call last):", '  File "/vllm/worker.py", line 293, in run', "    step()")
+    text = "".join(head.format(i) + line + "\n" for i, line in enumerate((*lines, "AssertionError: table overflow")))
+    row = read(tmp_path, text).event("exception")
+    assert (row["rank"], row["name"], row["text"]) == (3, "AssertionError", "table overflow")

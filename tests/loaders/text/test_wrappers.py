@@ -262,3 +262,15 @@ def test_quotation_marks_and_links_of_a_page_come_off(tmp_path: Path) -> None:
     text = "n1:7:9 [0] transport/[net_ib.cc:101](http://net_ib.cc:101/) NCCL WARN NET/IB : mlx5_0:1 Got async event : port error\n"
     row = read(tmp_path, "".join(f"> {text}> \n" for _ in range(3))).rows(kind="link_down")[0]
     assert (row["device"], row["pid"]) == ("mlx5_0", 7)
+
+
+def test_a_name_before_the_kernel_s_stamp_is_a_host_even_on_one_line() -> None:
+    line = "gx-z09: [Wed Mar  4 10:10:40 2026] NVRM: Xid (PCI:0000:c3:00): 79, GPU has fallen off the bus."
+    found, rest = Peeler(Profile(), Years()).peel(line)
+    assert (found.host, rest[:5]) == ("gx-z09", "[Wed ")
+    assert Peeler(Profile(), Years()).peel("n1: [ 123.456789] mlx5_core: Link down")[0].host == "n1"
+
+
+def test_vllm_names_the_rank_of_a_worker() -> None:
+    found, rest = Peeler(Profile(), Years()).peel("(VllmWorker rank=2 pid=303) ERROR 03-04 10:10:01 failed")
+    assert (found.rank, found.pid, rest) == (2, 303, "ERROR 03-04 10:10:01 failed")
