@@ -253,7 +253,7 @@ def _s3(url: str, bucket: str, prefix: str) -> Place:
         stores = importlib.import_module("obstore.store")
         obstore = importlib.import_module("obstore")
     except ImportError as error:
-        raise PlaceError(f"{url}: what reads buckets is not installed; pip install 'mycroft-trace[s3]'") from error
+        raise PlaceError(f"{url}: what reads buckets is not installed; pip install obstore") from error
     return S3Place(url, bucket, prefix, S3Settings.of_environment(), stores, obstore)
 
 
