@@ -64,34 +64,48 @@ def furthest_of(count: int) -> float:
 def watch(metric: Metric, limits: FlowLimits, *, least_effect: float, of_host: bool = False) -> Watch:
     """Run the CUSUM of every entity. No alarm before the learning part is over, and none of what was not learnt."""
     x = metric.log_ratio
-    count, width = x.shape
     first, last = limits.warm, limits.warm + limits.learn
     learnt = x[first:last]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)
-        base = np.nanmedian(learnt, axis=0) if learnt.size else np.full(width, np.nan)
-        times = (~np.isnan(learnt)).sum(axis=0)
-        base = np.where(times >= LEARNT_SHARE * limits.learn, base, np.nan)
-        deviation = x - base
-        scatter = np.nanmedian(np.abs(deviation[first:last])) if learnt.size else np.nan
+    times = (~np.isnan(learnt)).sum(axis=0)
+    # Of a large job's flows most are too rare to be learnt: only the others are gone through.
+    known = np.flatnonzero((times > 0) & (times >= LEARNT_SHARE * limits.learn))
+    deviations = x[:, known] - _medians(learnt[:, known])
+    scatter = np.nanmedian(np.abs(deviations[first:last])) if len(learnt) and len(known) else np.nan
     usual = 0.0 if np.isnan(scatter) else 1.4826 * float(scatter)
     sigma = max(limits.sigma_least, usual)
-    lucky = furthest_of(int(np.count_nonzero(~np.isnan(base)))) * MEDIAN_ERROR * usual / np.sqrt(np.maximum(times, 1))
+    lucky = furthest_of(len(known)) * MEDIAN_ERROR * usual / np.sqrt(times[known])
     limit = limits.cusum_h_host if of_host else limits.cusum_h
     over = limits.effect_over_host if of_host else limits.effect_over
     score = np.zeros_like(x)
     begun = np.zeros(x.shape, dtype=np.int64)
     alarm = np.zeros(x.shape, dtype=np.bool_)
-    sums, since = np.zeros(width), np.full(width, last, dtype=np.int64)
-    for i in range(last, count):
-        step = np.clip(deviation[i] / sigma, -limits.clip, limits.clip) - limits.cusum_k
-        seen = ~np.isnan(step)
+    steps = np.clip(deviations / sigma, -limits.clip, limits.clip) - limits.cusum_k
+    sums, since = np.zeros(len(known)), np.full(len(known), last, dtype=np.int64)
+    for i in range(last, len(x)):
         since[sums <= 0] = i
-        sums = np.where(seen, np.maximum(0.0, sums + np.where(seen, step, 0.0)), sums)
-        score[i], begun[i] = sums, since
-        recent = deviation[max(last, i - over + 1) : i + 1]
-        mean = np.nan_to_num(np.nansum(recent, axis=0) / np.maximum((~np.isnan(recent)).sum(axis=0), 1))
-        # Fewer iterations than asked for count as if the missing ones had been healthy.
-        mean = mean * (len(recent) / over)
-        alarm[i] = (sums > limit) & (mean > np.log(least_effect) + lucky)
+        # What was not seen leaves the sum as it is.
+        sums = np.where(np.isnan(steps[i]), sums, np.maximum(0.0, sums + steps[i]))
+        begun[i] = i
+        score[i, known], begun[i, known] = sums, since
+        if (sums > limit).any():
+            mean = _mean_effect(deviations[max(last, i - over + 1) : i + 1], over)
+            alarm[i, known] = (sums > limit) & (mean > np.log(least_effect) + lucky)
+    deviation = np.full(x.shape, np.nan)
+    deviation[:, known] = deviations
     return Watch(metric, deviation, sigma, score, limit, begun, alarm)
+
+
+def _medians(rows: Floats) -> Floats:
+    """Return the median of each column without its gaps, of which none is nothing but gaps."""
+    ordered = np.sort(rows, axis=0)  # gaps last
+    seen = (~np.isnan(rows)).sum(axis=0)
+    columns = np.arange(rows.shape[1])
+    return (ordered[(seen - 1) // 2, columns] + ordered[seen // 2, columns]) / 2
+
+
+def _mean_effect(recent: Floats, over: int) -> Floats:
+    """Return the mean of each column without its gaps over `over` iterations."""
+    seen = ~np.isnan(recent)
+    mean = np.where(seen, recent, 0.0).sum(axis=0) / np.maximum(seen.sum(axis=0), 1)
+    # Fewer iterations than asked for count as if the missing ones had been healthy.
+    return mean * (len(recent) / over)

@@ -193,15 +193,18 @@ def stalls_of(store: Frames, snapshot: Snapshot, limits: FlowLimits) -> tuple[Fi
     """Return the findings of one snapshot."""
     graph = FlowGraph(snapshot, limits)
     graph.build()
+    found = graph.causes()
+    if not found:
+        return ()
     teller = _Teller(store, snapshot, limits)
-    ends = of_hosts(grouped(graph.causes()), teller.hosts, snapshot.traced)
+    ends = of_hosts(grouped(found), teller.hosts, snapshot.traced)
     causes = [c for c in ends if teller.old_enough(c)]
     # Whoever keeps more ranks waiting and is given more time may be why these GPUs stand: nobody is named before that.
     patient = max((len(c.blocked) for c in ends if c not in causes), default=0)
     causes = [c for c in causes if len(c.blocked) >= patient or kind_of(c) not in _OF_DEVICES]
     blocked = {r for c in causes for r in c.blocked}
-    found = [teller.finding(c, others=[o for o in causes if o is not c], blocked=len(blocked)) for c in causes]
-    return tuple(replace(f, id=f"f{n}") for n, f in enumerate(found, 1))
+    told = [teller.finding(c, others=[o for o in causes if o is not c], blocked=len(blocked)) for c in causes]
+    return tuple(replace(f, id=f"f{n}") for n, f in enumerate(told, 1))
 
 
 class _Teller:

@@ -68,6 +68,8 @@ class FlowGraph:
     limits: FlowLimits
     edges: dict[Node, list[Edge]] = field(default_factory=dict[Node, list[Edge]])
     # What is asked again and again of one flow or operation.
+    _nodes: dict[FlowKey, Node] = field(default_factory=dict[FlowKey, Node])
+    _flows: dict[Node, FlowKey] = field(default_factory=dict[Node, FlowKey])
     _standing: dict[FlowKey, bool] = field(default_factory=dict[FlowKey, bool])
     _loops: dict[OpKey, tuple[int, int]] = field(default_factory=dict[OpKey, tuple[int, int]])
 
@@ -103,12 +105,20 @@ class FlowGraph:
             case "op":
                 targets = self._of_op(node.key[0], op_of(node))
             case "flow":
-                targets = self._of_flow(flow_of(node))
+                targets = self._of_flow(self._flows[node])
             case "meet":
                 targets = self._of_meeting(OpKey(*node.key))
             case _:
                 targets = {}
         return [Edge(node, dst, why) for dst, why in targets.items() if dst != node]
+
+    def _node(self, flow: FlowKey) -> Node:
+        """Return the node of a flow, made once: most flows are come to from several sides."""
+        known = self._nodes.get(flow)
+        if known is None:
+            known = self._nodes[flow] = flow_node(flow)
+            self._flows[known] = flow
+        return known
 
     def _gone(self, rank: int) -> dict[Node, str] | None:
         """A rank that does not run: its process is gone, or stopped with all its threads."""
@@ -151,7 +161,7 @@ class FlowGraph:
         mine = snapshot.at_rank.get((op, rank), [])
         if mine:
             standing = [k for k in mine if not self._half_ended(k, rank)]
-            found = {flow_node(k): "stands" for k in standing if self._stands(k)}
+            found = {self._node(k): "stands" for k in standing if self._stands(k)}
             if standing and not found:
                 return {}  # it moves
             return found or {Node("gpu", (rank,)): "all its flows have ended and the operation has not"}
@@ -261,7 +271,7 @@ class FlowGraph:
         return self._hold(flow, recv)
 
     def _net(self, flow: FlowKey) -> Node:
-        return Node("net", flow_node(flow).key)
+        return Node("net", self._node(flow).key)
 
     def _no_data(self, flow: FlowKey, send: Half) -> dict[Node, str]:
         """Rule e: everything that the GPU of the sender filled has been sent."""
@@ -276,7 +286,7 @@ class FlowGraph:
                 if half is not None and half.moved > half.ready:
                     found[Node("flush", (flow.src,))] = f"received {half.moved}, flushed {half.ready}"
                 else:
-                    found[flow_node(source)] = "its input is missing"
+                    found[self._node(source)] = "its input is missing"
             return found
         for source in snapshot.recvs_of(flow.op, flow.channel, flow.src):
             half = snapshot.recv.get(source)
@@ -288,7 +298,7 @@ class FlowGraph:
                 return inside
         full = [k for k in snapshot.sends_of(flow.op, flow.channel, flow.src) if k != flow and self._full(k)]
         if full:
-            return {flow_node(k): "its other send is full" for k in full}
+            return {self._node(k): "its other send is full" for k in full}
         why = f"the GPU has filled {send.ready} of {send.total} chunks, its input is there"
         return {Node("gpu", (flow.src,)): why}
 
@@ -324,7 +334,7 @@ class FlowGraph:
                     continue
                 # What has come was passed on: the host itself waits for more. Or it cannot pass on what it has.
                 if half is None or (half.moved == half.done if incoming else self._full(key)):
-                    found[flow_node(key)] = "the input of its host is missing" if incoming else "its host cannot send"
+                    found[self._node(key)] = "the input of its host is missing" if incoming else "its host cannot send"
                 elif incoming and half.moved > half.ready:
                     found[Node("flush", (q,))] = f"received {half.moved}, flushed {half.ready}"
         way = "comes" if incoming else "goes on"
@@ -433,7 +443,7 @@ class FlowGraph:
         sends = snapshot.sends_of(flow.op, flow.channel, rank)
         full = [k for k in sends if self._full(k)]
         if full:
-            return {flow_node(k): "it must first pass on what it has" for k in full}
+            return {self._node(k): "it must first pass on what it has" for k in full}
         waiting: dict[Node, str] = {}
         for key in sends:
             half = snapshot.send.get(key)
@@ -441,7 +451,7 @@ class FlowGraph:
                 continue
             for source in self._missing_inputs(key, half):
                 if source != flow:
-                    waiting[flow_node(source)] = "another input of it is missing"
+                    waiting[self._node(source)] = "another input of it is missing"
         if not sends and not waiting:
             waiting = self._inside_host(rank, flow.op, flow.channel, incoming=False)
         why = f"{recv.ready} chunks are there, the GPU has consumed {recv.done}"

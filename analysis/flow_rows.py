@@ -16,7 +16,7 @@ import polars as pl
 from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_MS, NS_PER_S, FlowLimits
 from mycroft.analysis.facts import Frames
 from mycroft.analysis.flow import FlowKey, Half, OpenOp, OpKey, Snapshot
-from mycroft.analysis.grouped import Groups
+from mycroft.analysis.grouped import Groups, Ints, looked_up, packed, stepwise
 from mycroft.analysis.host_clocks import LISTED, RANK_HOSTS, clock_offsets
 
 # Rows of a Flight Recorder of the same run are counted from another number and know no kernel: only the tracer's own
@@ -39,7 +39,7 @@ NEWEST: Final = "SELECT max(epoch_ns(sampler_ts)) AS newest FROM heartbeat"
 OPEN_OPS: Final = """
 SELECT rank, comm_id AS comm, CAST(op_seq AS BIGINT) AS seq, CAST(pair_seq AS BIGINT) AS pair,
        CAST(op_kind AS VARCHAR) AS kind, coalesce(is_p2p, FALSE) AS p2p, peer, epoch_ns(enq_ts) AS enq,
-       epoch_ns(kstart_ts) AS kstart, algo, proto, CAST(state AS VARCHAR) AS state,
+       epoch_ns(kstart_ts) AS kstart, algo, proto, CAST(state AS VARCHAR) AS state, record_id AS record,
        CASE WHEN state NOT IN ('scheduled', 'started', 'aborted') OR dur_ns IS NOT NULL
             THEN epoch_ns(start_ts) + coalesce(dur_ns, 0) END AS end_ns
 FROM coll_ops
@@ -49,7 +49,6 @@ WHERE file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring') AND op_seq
         (dur_ns IS NULL AND state IN ('scheduled', 'started', 'aborted'))
         OR epoch_ns(start_ts) + coalesce(dur_ns, 0) > $2
     )
-ORDER BY rank, comm_id, record_id
 """
 # Operations of communicators that somebody is inside of, which others have behind them.
 FINISHED: Final = """
@@ -189,10 +188,6 @@ class _Reading:
             offsets = clock_offsets(store, at=at, hosts=self.hosts, members=self.listed)
         self.offsets = offsets
         self.slack = max((abs(v) for v in self.offsets.values()), default=0)
-        self.clock = pl.DataFrame(
-            {"rank": list(self.offsets), "offset": list(self.offsets.values())},
-            schema={"rank": pl.UInt32, "offset": pl.Int64},
-        )
 
     @property
     def until(self) -> int:
@@ -201,12 +196,15 @@ class _Reading:
 
     def _corrected(self, frame: pl.DataFrame, *times: str, by: str | None = None) -> pl.DataFrame:
         """Put times right; `by`: leave out rows whose time is after the moment."""
-        shifted = frame.join(self.clock, on="rank", how="left", maintain_order="left").with_columns(
-            (pl.col(name) - pl.col("offset").fill_null(0)).alias(name) for name in times
-        )
-        if by is not None and self.at is not None:
-            shifted = shifted.filter(pl.col(by).is_null() | (pl.col(by) <= self.at))
-        return shifted.drop("offset")
+        if frame.is_empty():
+            return frame
+        if self.slack:
+            ahead = pl.Series(looked_up(_numbers(frame, "rank"), self.offsets, missing=0))
+            frame = frame.with_columns((frame[name] - ahead).alias(name) for name in times)
+        if by is None or self.at is None:
+            return frame
+        later = frame[by] > self.at
+        return frame.filter(~later.fill_null(value=False)) if later.any() else frame
 
     def snapshot(self) -> Snapshot:
         """Read everything."""
@@ -219,7 +217,7 @@ class _Reading:
         finished = self._finished(numbers)
         reached = self._reached(open_ops, comms)
         states = self._states(beats, signs)
-        newest = states.group_by("rank").agg(pl.col("ts").max()) if states.height else None
+        newest = _newest(states)
         heard, silent, at_ns, loss = self._heard(beats, signs, newest, ops)
         send, recv = self._halves(states, open_ops, finished)
         self._add_unnamed(open_ops, send, recv, heard)
@@ -259,23 +257,17 @@ class _Reading:
         return self._corrected(frame, "ts", "sampler", "progress", by="ts").sort("rank", "ts")
 
     def _heard(
-        self, beats: pl.DataFrame, signs: pl.DataFrame, newest: pl.DataFrame | None, ops: pl.DataFrame
+        self, beats: pl.DataFrame, signs: pl.DataFrame, newest: Mapping[int, int], ops: pl.DataFrame
     ) -> tuple[dict[int, int], dict[int, bool | None], int, float]:
         """When each rank was heard of last, who has fallen silent (and whether its process exists), and the moment."""
         heard = {int(r): int(s) for r, s in signs.select("rank", "sampler").iter_rows() if s is not None}
-        others = [
-            f for f in (newest, ops.group_by("rank").agg(ts=pl.max_horizontal("enq", "end").max())) if f is not None
-        ]
-        for frame in others:
-            for rank, ts in frame.select("rank", "ts").iter_rows():
-                if ts is not None and int(rank) in heard:
-                    heard[int(rank)] = max(heard[int(rank)], int(ts))
+        others = zip(ops["rank"], ops.select(pl.max_horizontal("enq", "end")).to_series(), strict=True)
+        for rank, ts in (*newest.items(), *others):
+            if ts is not None and rank in heard:
+                heard[rank] = max(heard[rank], ts)
         at_ns = self.at if self.at is not None else max(heard.values(), default=0)
-        gaps = (
-            beats.filter(pl.col("sampler") <= at_ns)
-            .select(gap=pl.col("sampler").diff().over("rank"))["gap"]
-            .drop_nulls()
-        )
+        until = beats.filter(pl.col("sampler") <= at_ns).select("rank", "sampler")
+        gaps = pl.Series(np.diff(_numbers(until, "sampler"))[~stepwise(_numbers(until, "rank"))[1:]])
         usual = float(gaps.median() or NS_PER_S) if len(gaps) else float(NS_PER_S)  # pyright: ignore[reportArgumentType]
         longest = min(int(gaps.max() or 0), LONGEST_GAP_NS) if len(gaps) else 0  # pyright: ignore[reportArgumentType]
         expected = float((gaps / max(usual, 1.0)).round().sum() or 0.0)
@@ -301,9 +293,9 @@ class _Reading:
 
         for rank, ts in signs.select("rank", "progress").iter_rows():
             later(int(rank), ts)
-        for rank, enq, kstart, end in ops.group_by("rank").agg(pl.col("enq", "kstart", "end").max()).iter_rows():
-            for ts in (enq, kstart, end):
-                later(int(rank), ts)
+        for rank, *times in ops.select("rank", "enq", "kstart", "end").iter_rows():
+            for ts in times:
+                later(rank, ts)
         for side in (send, recv):
             for half in side.values():
                 later(half.rank, half.ts - half.idle_ns)
@@ -326,7 +318,7 @@ class _Reading:
     def _open(self, ops: pl.DataFrame) -> tuple[dict[int, list[OpenOp]], dict[OpKey, tuple[str, str, str]]]:
         found: dict[int, list[OpenOp]] = defaultdict(list)
         algo: dict[OpKey, tuple[str, str, str]] = {}
-        for row in ops.iter_rows(named=True):
+        for row in sorted(ops.to_dicts(), key=_in_order):
             rank = int(row["rank"])
             key = op_key(rank, row)
             algo.setdefault(key, (str(row["kind"]), str(row["algo"] or ""), str(row["proto"] or "")))
@@ -398,14 +390,13 @@ class _Reading:
         back = STATES_BACK_IN_FLIGHT_NS if moving else STATES_BACK_NS
         first = max(0, end - back - self.slack) if end != _FOREVER else 0
         frame = self.store.frame(STATES, (self.until, first))
-        lacking = sorted(set(self.kernels) - set(frame["rank"].unique().to_list()))
+        lacking = sorted(set(self.kernels) - set(np.unique(_numbers(frame, "rank")).tolist()))
         if lacking and first:
             frame = pl.concat([frame, self.store.frame(STATES_OF, (first, 0, listed(lacking)))])
         frame = self._corrected(frame, "ts", by="ts")
         if frame.is_empty():
             return frame
-        keys = [frame[name].cast(pl.Int64).to_numpy() for name in _HALF]
-        ts = frame["ts"].to_numpy()
+        keys, ts = [_numbers(frame, name) for name in _HALF], _numbers(frame, "ts")
         of_rank = Groups(keys[0])
         fresh = of_rank.largest(ts)[of_rank.of_row] - ts <= self.limits.state_window_ns
         rows = np.flatnonzero(fresh)
@@ -421,29 +412,38 @@ class _Reading:
         recv: dict[FlowKey, Half] = {}
         if states.is_empty():
             return send, recv
-        ended = self._ended(states)
-        states = states.join(ended, on=_HALF, how="left", maintain_order="left")
         opened = {(o.rank, o.key) for ops in open_ops.values() for o in ops}
-        names = (*_HALF, "total", "posted", "ready", "moved", "done", "idle_ms", "ts", "slices")
-        for rank, comm, seq, p2p, channel, sends, peer, total, *counts, idle_ms, ts, slices in states.select(
-            names
-        ).iter_rows():
+        names = (*_HALF, "total", "posted", "ready", "moved", "done", "idle_ms", "ts")
+        columns = (states[name].to_list() for name in names)
+        for rank, comm, seq, p2p, channel, sends, peer, total, posted, ready, moved, done, idle_ms, ts, over in zip(
+            *columns, self._over(states), strict=True
+        ):
             src, dst = (rank, peer) if sends else (peer, rank)
             op = OpKey(comm, seq, src, dst) if p2p else OpKey(comm, seq)
             if (rank, op) in finished:
                 continue
-            over = slices is not None and slices >= total
-            if over and (rank, op) not in opened:
-                continue
-            posted, ready, moved, done = (total,) * 4 if over else counts
+            if over:
+                if (rank, op) not in opened:
+                    continue
+                posted = ready = moved = done = total
             half = Half(rank, total, posted, ready, moved, done, idle_ms * NS_PER_MS, ts, over)
             (send if sends else recv)[FlowKey(op, channel, src, dst)] = half
         return send, recv
 
-    def _ended(self, states: pl.DataFrame) -> pl.DataFrame:
-        keys = states.select("comm", "seq").unique().sort("comm", "seq")
-        frame = self.store.frame(ENDED, (listed(keys["comm"]), listed(keys["seq"]), self.until))
-        return self._corrected(frame, "end_ns", by="end_ns").drop("end_ns")
+    def _over(self, states: pl.DataFrame) -> list[bool]:
+        """Say of each half whether all of it had ended by then."""
+        comm, seq = _numbers(states, "comm"), _numbers(states, "seq")
+        each = Groups(comm, seq).first
+        asked = listed(comm[each].tolist()), listed(seq[each].tolist()), self.until
+        ended = self._corrected(self.store.frame(ENDED, asked), "end_ns", by="end_ns")
+        keys = packed(*(np.concatenate((_numbers(ended, name), _numbers(states, name))) for name in _HALF))
+        known, wanted = keys[: len(ended)], keys[len(ended) :]
+        if not len(known):
+            return [False] * len(wanted)
+        order = np.argsort(known)
+        place = order[np.minimum(np.searchsorted(known, wanted, sorter=order), len(known) - 1)]
+        same = (known[place] == wanted) & ended["slices"].is_not_null().to_numpy()[place]
+        return (same & (_numbers(ended, "slices")[place] >= _numbers(states, "total"))).tolist()
 
     def _add_unnamed(
         self,
@@ -481,9 +481,27 @@ def _signs_of(beats: pl.DataFrame) -> pl.DataFrame:
     )
 
 
+def _newest(states: pl.DataFrame) -> dict[int, int]:
+    """Return the time of the newest row of each rank."""
+    ranks, ts = _numbers(states, "rank"), _numbers(states, "ts")
+    of_rank = Groups(ranks)
+    return dict(zip(ranks[of_rank.first].tolist(), of_rank.largest(ts).tolist(), strict=True))
+
+
+def _numbers(frame: pl.DataFrame, name: str) -> Ints:
+    """A column as numbers; what stands in for its gaps is for the caller to mask."""
+    column = frame[name].cast(pl.Int64)
+    return (column.fill_null(0) if column.has_nulls() else column).to_numpy()
+
+
 def _middle(values: pl.Series) -> int:
     """Return the median; 0 of none."""
     return int(values.median() or 0)  # pyright: ignore[reportArgumentType]
+
+
+def _in_order(op: Mapping[str, Any]) -> tuple[int, int, bool, int]:
+    """As each rank recorded them in each communicator, those without a number last."""
+    return op["rank"], op["comm"], op["record"] is None, op["record"] or 0
 
 
 def op_key(rank: int, row: Mapping[str, Any]) -> OpKey:

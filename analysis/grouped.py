@@ -19,20 +19,25 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 Numbers = TypeVar("Numbers", Ints, Floats)
 # Packed numbers stay below this.
 _ROOM: Final = 1 << 62
+# A table is looked up by position where so few of the numbers that it spans are missing.
+DENSE_SPAN: Final = 4
 
 
 def packed(*columns: Ints) -> Ints:
     """Return one number per row, equal where all columns are, and in the order of the first, then of the next."""
-    result, size = np.zeros(len(columns[0]), dtype=np.int64), 1
-    if not len(result):
-        return result
-    for column in columns:
+    if not len(columns[0]):
+        return np.zeros(0, dtype=np.int64)
+    result, size = _from_zero(columns[0])
+    for column in columns[1:]:
         part, span = _from_zero(column)
         if size * span > _ROOM:
             result, size = _dense(result)
         if size * span > _ROOM:
             part, span = _dense(part)
-        result, size = result * span + part, size * span
+        # The first is never a column of the caller's.
+        result *= span
+        result += part
+        size *= span
     return result
 
 
@@ -40,7 +45,7 @@ def _from_zero(column: Ints) -> tuple[Ints, int]:
     least = int(column.min())
     span = int(column.max()) - least + 1
     # A span may be wider than a number: then only the order counts.
-    return (column - least, span) if span <= _ROOM else _dense(column)
+    return ((column - least).astype(np.int64, copy=False), span) if span <= _ROOM else _dense(column)
 
 
 def _dense(column: Ints) -> tuple[Ints, int]:
@@ -62,8 +67,16 @@ def looked_up(values: Ints, table: Mapping[int, int], *, missing: int) -> Ints:
     """Return what a table says of each value, `missing` where it has none; values may be of any size."""
     if not table:
         return np.full(len(values), missing, dtype=np.int64)
-    keys = np.array(sorted(table), dtype=np.int64)
-    answers = np.array([table[int(key)] for key in keys], dtype=np.int64)
+    ordered = sorted(table)
+    keys = np.array(ordered, dtype=np.int64)
+    answers = np.array([table[key] for key in ordered], dtype=np.int64)
+    least, span = ordered[0], ordered[-1] - ordered[0] + 1
+    if span <= DENSE_SPAN * len(keys):
+        # Ranks and hosts are numbered without gaps, as a rule: then nothing need be searched for.
+        every = np.full(span, missing, dtype=np.int64)
+        every[keys - least] = answers
+        inside = (values >= least) & (values <= ordered[-1])
+        return np.where(inside, every[np.where(inside, values - least, 0)], missing)
     place = np.minimum(np.searchsorted(keys, values), len(keys) - 1)
     return np.where(keys[place] == values, answers[place], missing)
 
@@ -122,7 +135,7 @@ class Groups:
         found = np.empty(len(self), dtype=np.float64)
         for size, some, rows in self._by_size(values):
             low, high = (size - 1) // 2, size // 2
-            middle = np.partition(rows, (low, high), axis=1)
+            middle = np.partition(rows, (low, high), axis=1) if size > 2 else rows
             found[some] = (middle[:, low] + middle[:, high]) / 2
         return found
 
@@ -131,7 +144,7 @@ class Groups:
         found = np.empty(len(self), dtype=np.int64)
         for size, some, rows in self._by_size(values):
             middle = (size - 1) // 2
-            found[some] = np.partition(rows, middle, axis=1)[:, middle]
+            found[some] = np.partition(rows, middle, axis=1)[:, middle] if size > 1 else rows[:, 0]
         return found
 
     def _reduced(self, what: np.ufunc, ranked: Numbers) -> Numbers:

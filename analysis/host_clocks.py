@@ -17,7 +17,8 @@ import polars as pl
 from mycroft.analysis.facts import Frames
 from mycroft.analysis.grouped import Groups, Ints, looked_up
 
-# A part of the operations, by the remainder of their numbers. Ends of a send or receive that are not known are -2.
+# A part of the operations, by the remainder of their numbers (a signed divisor would make it one of 128 bits). Ends of
+# a send or receive that are not known are -2.
 ENDS: Final = """
 SELECT rank, comm_id AS comm, CAST(coalesce(pair_seq, op_seq) AS BIGINT) AS seq,
        CASE WHEN NOT coalesce(is_p2p, FALSE) THEN -1 WHEN op_kind = 'send' THEN CAST(rank AS BIGINT)
@@ -27,7 +28,7 @@ SELECT rank, comm_id AS comm, CAST(coalesce(pair_seq, op_seq) AS BIGINT) AS seq,
        epoch_ns(start_ts) + dur_ns AS end_ns
 FROM coll_ops
 WHERE start_ts >= make_timestamp_ns($1) AND start_ts < make_timestamp_ns($2) AND state = 'completed'
-    AND dur_ns IS NOT NULL AND (comm_id + coalesce(pair_seq, op_seq)) % $3 = 0
+    AND dur_ns IS NOT NULL AND (comm_id + coalesce(pair_seq, op_seq)) % CAST($3 AS UBIGINT) = 0
     AND file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
 """
 LISTED: Final = "SELECT comm_id AS comm, rank FROM members ORDER BY comm_id, rank"

@@ -71,6 +71,8 @@ class Iterations:
     """Communicators whose operations part the iterations."""
     kept: Mask
     """Of the rows given, those that have an iteration; the others came before the first anchor of their rank."""
+    same: Groups
+    """The rows of each operation."""
 
     def row_of(self, it: Ints) -> Ints:
         """Return the place of each of some iterations among all."""
@@ -94,23 +96,26 @@ def with_iterations(ops: Operations, order: Ints, limits: FlowLimits) -> Iterati
     """
     anchors, period = _anchors(ops)
     if not anchors:
-        return _timed(ops, ops.at // limits.window_ns, frozenset(), np.ones(len(ops), dtype=bool))
+        same = Groups(ops.comm, ops.seq, ops.src, ops.dst)
+        return _timed(ops, ops.at // limits.window_ns, frozenset(), np.ones(len(ops), dtype=bool), same)
     # What comes before the first operation of a period belongs to it: compute, then synchronise.
     own = np.isin(ops.comm, anchors) & ~ops.p2p & (ops.seq >= 0)
-    number = np.where(own, ops.seq // period, 0)
+    number = np.zeros(len(ops), dtype=np.int64)
+    number[own] = ops.seq[own] // period
     ranks, marked = ops.rank[order], own[order]
     last = np.maximum.accumulate(np.where(marked, np.arange(len(order)), -1))
     known = (last >= 0) & (ranks == ranks[last])
     it, kept = np.empty(len(ops), dtype=np.int64), np.empty(len(ops), dtype=bool)
     it[order] = number[order[last]] + ~marked
     kept[order] = known
-    ops, it = ops.where(kept), it[kept]
+    if not kept.all():
+        ops, it = ops.where(kept), it[kept]
     # A lost anchor would leave its rank one behind: the operation is where the furthest of its members says.
     same = Groups(ops.comm, ops.seq, ops.src, ops.dst)
-    return _timed(ops, same.largest(it)[same.of_row], frozenset(anchors), kept)
+    return _timed(ops, same.largest(it)[same.of_row], frozenset(anchors), kept, same)
 
 
-def _timed(ops: Operations, it: Ints, anchors: frozenset[int], kept: Mask) -> Iterations:
+def _timed(ops: Operations, it: Ints, anchors: frozenset[int], kept: Mask, same: Groups) -> Iterations:
     per_rank = Groups(it, ops.rank)
     # The median over ranks, then what came last of it: one clock that is off moves neither.
     per = (
@@ -120,7 +125,7 @@ def _timed(ops: Operations, it: Ints, anchors: frozenset[int], kept: Mask) -> It
         .sort("it")
     )
     numbers, starts, ends = (per[name].to_numpy() for name in ("it", "start_ns", "end_ns"))
-    return Iterations(ops, it, numbers, starts, ends, bool(anchors), anchors, kept)
+    return Iterations(ops, it, numbers, starts, ends, bool(anchors), anchors, kept, same)
 
 
 def _anchors(ops: Operations) -> tuple[list[int], int]:

@@ -19,8 +19,9 @@ operations leave it alone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -69,19 +70,24 @@ STAGE_HOSTS: Final = 4
 FLUSH_FLOOR_NS: Final = 2_000
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Metric:
     """One metric: a row per iteration, a column per entity; NaN where nothing was seen."""
 
     name: str
-    entities: tuple[tuple[int, ...], ...]
-    """(rank,), (rank, channel) or (host,)."""
+    ids: tuple[Ints, ...]
+    """Of each column the rank, the rank and the channel, or the host."""
     log_ratio: np.ndarray[Any, np.dtype[np.float64]]
     cost_s: np.ndarray[Any, np.dtype[np.float64]]
     """Seconds above the peers in that iteration."""
 
+    @cached_property
+    def entities(self) -> tuple[tuple[int, ...], ...]:
+        """(rank,), (rank, channel) or (host,) of each column: asked for only where something is slow."""
+        return tuple(zip(*(part.tolist() for part in self.ids), strict=True))
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class OwnService:
     """All metrics of a job over its iterations."""
 
@@ -91,8 +97,12 @@ class OwnService:
     metrics: Mapping[str, Metric]
     hosts: Mapping[int, int]
     """Rank -> host."""
-    peers: Mapping[int, frozenset[int]]
-    """Rank -> ranks that it shares flows with."""
+    neighbours: Callable[[], Mapping[int, frozenset[int]]]
+
+    @cached_property
+    def peers(self) -> Mapping[int, frozenset[int]]:
+        """Rank -> ranks that it shares flows with: asked for only where a flow is slow."""
+        return self.neighbours()
 
 
 def own_service(
@@ -111,7 +121,9 @@ def own_service(
     if frame.is_empty():
         return None
     at_end = _column(frame, "end") - looked_up(_column(frame, "rank"), offsets, missing=0)
-    frame = frame.with_columns(at=pl.Series(at_end)).filter(pl.Series(at_end <= until))
+    frame, over = frame.with_columns(at=pl.Series(at_end)), at_end <= until
+    if not over.all():
+        frame = frame.filter(pl.Series(over))
     if frame.is_empty():
         return None
     ops = Operations(*(_column(frame, f.name) for f in fields(Operations)))
@@ -119,11 +131,11 @@ def own_service(
     iterations = with_iterations(ops, order, limits)
     hosts = {int(r): int(h) for r, h in store.frame(RANK_HOSTS).iter_rows()}
     build = _Builder(iterations, hosts)
-    of_ranks = build.of_ranks(*_own_times(frame, ops, order, iterations.kept))
+    of_ranks = build.of_ranks(*_own_times(frame.select("dep", "kstart"), iterations, order))
     flows = _Flows.of(store.frame(FLOWS, (until + slack,)))
     found = [*of_ranks, *build.of_flows(flows)]
     return OwnService(
-        iterations, iterations.starts, iterations.ends, {m.name: m for m in found}, hosts, flows.neighbours()
+        iterations, iterations.starts, iterations.ends, {m.name: m for m in found}, hosts, flows.neighbours
     )
 
 
@@ -135,11 +147,16 @@ def _column(frame: pl.DataFrame, name: str) -> Any:
     return column.cast(pl.Int64).fill_null(0).to_numpy()
 
 
-def _own_times(frame: pl.DataFrame, ops: Operations, order: Ints, kept: Mask) -> tuple[Ints, Mask, Ints, Mask]:
-    """Return GPU time and host time of each collective that has an iteration, ns, and for which either is known."""
-    place = np.cumsum(kept) - 1
-    order = place[order[kept[order]]]
-    frame, ops = frame.filter(pl.Series(kept)), ops.where(kept)
+def _own_times(times: pl.DataFrame, it: Iterations, order: Ints) -> tuple[Ints, Mask, Ints, Mask]:
+    """Return GPU time and host time of each collective that has an iteration, ns, and for which either is known.
+
+    `times`: end of what each operation depended on and start of its kernel; `order`: of issue, as of all rows.
+    """
+    ops, kept = it.ops, it.kept
+    if not kept.all():
+        place = np.cumsum(kept) - 1
+        order = place[order[kept[order]]]
+        times = times.filter(pl.Series(kept))
     # End of the last operation that its rank waited for, where the one before was one of those.
     waited = (ops.kind != SEND)[order]
     rank = ops.rank[order]
@@ -148,11 +165,11 @@ def _own_times(frame: pl.DataFrame, ops: Operations, order: Ints, kept: Mask) ->
     previous, known = np.empty_like(ops.end), np.zeros(len(ops), dtype=bool)
     previous[order[1:]] = so_far[:-1]
     known[order[1:]] = waited[:-1] & ~first[1:]
-    has_dep = frame["dep"].is_not_null().to_numpy()
-    free = np.where(has_dep, _column(frame, "dep"), previous)
+    has_dep = times["dep"].is_not_null().to_numpy()
+    free = np.where(has_dep, _column(times, "dep"), previous)
     of_host = (has_dep | known) & ~ops.p2p
-    of_gpu = of_host & frame["kstart"].is_not_null().to_numpy()
-    gpu = np.maximum(_column(frame, "kstart") - np.maximum(free, ops.enq), 0)
+    of_gpu = of_host & times["kstart"].is_not_null().to_numpy()
+    gpu = np.maximum(_column(times, "kstart") - np.maximum(free, ops.enq), 0)
     return gpu, of_gpu, np.maximum(ops.enq - free, 0), of_host
 
 
@@ -231,8 +248,7 @@ class _Builder:
         row = self.it.row_of(it)
         ratio[row, of.of_row] = x
         seconds[row, of.of_row] = cost / 1e9
-        entities = tuple(zip(*(part[of.first].tolist() for part in entity), strict=True))
-        return [Metric(name, entities, ratio, seconds)]
+        return [Metric(name, tuple(part[of.first] for part in entity), ratio, seconds)]
 
     def of_ranks(self, gpu: Ints, of_gpu: Mask, host: Ints, of_host: Mask) -> list[Metric]:
         """G, H and HG."""
@@ -358,11 +374,12 @@ class _Builder:
         # The halves of one operation follow each other.
         keys_of_flows = (flows.comm, flows.seq, flows.src, flows.dst)
         new = stepwise(*keys_of_flows)
+        same = self.it.same
         columns = zip((ops.comm, ops.seq, ops.src, ops.dst), keys_of_flows, strict=True)
-        keys = packed(*(np.concatenate((of_ops, of_flows[new])) for of_ops, of_flows in columns))
-        same = Groups(keys[: len(ops)])
-        numbers, wanted = same.largest(self.it.it), keys[len(ops) :]
-        listed = keys[same.first]
+        keys = packed(*(np.concatenate((of_ops[same.first], of_flows[new])) for of_ops, of_flows in columns))
+        # In order, as the groups are.
+        listed, wanted = keys[: len(same)], keys[len(same) :]
+        numbers = same.largest(self.it.it)
         place = np.minimum(np.searchsorted(listed, wanted), len(listed) - 1)
         run = np.cumsum(new) - 1
         return numbers[place][run], (listed[place] == wanted)[run]

@@ -25,14 +25,15 @@ from mycroft.analysis.verdict import Alternative
 
 # What devices, drivers and kernels said of themselves.
 DEVICE_EVENTS: Final = """
-SELECT CAST(e.kind AS VARCHAR) AS kind, e.rank, h.name AS host, e.text, e.file_id, e.line
-FROM events e LEFT JOIN hosts h USING (host_id)
-WHERE e.kind IN ('xid', 'link_down', 'ib_error', 'pcie_error', 'gpu_state', 'nic_state', 'oom_kill', 'signal')
-    AND (e.rank IS NOT NULL OR e.host_id IS NOT NULL)
-    AND (e.level IS NULL OR e.level <> 'info')
-ORDER BY e.file_id, e.line
+SELECT CAST(kind AS VARCHAR) AS kind, rank, host_id
+FROM events
+WHERE kind IN ('xid', 'link_down', 'ib_error', 'pcie_error', 'gpu_state', 'nic_state', 'oom_kill', 'signal')
+    AND (rank IS NOT NULL OR host_id IS NOT NULL)
+    AND (level IS NULL OR level <> 'info')
+ORDER BY file_id, line
 LIMIT 2000
 """
+HOST_NAMES: Final = "SELECT host_id, name FROM hosts ORDER BY host_id"
 _AGREEING: Final[Mapping[str, tuple[str, ...]]] = {
     "net": ("link_down", "ib_error", "nic_state"),
     "gpu": ("xid", "gpu_state"),
@@ -71,11 +72,14 @@ def said_by_devices(store: Frames) -> Said:
     """Read what other sources say."""
     ranks: dict[str, set[int]] = {}
     hosts: dict[str, set[str]] = {}
-    for row in store.frame(DEVICE_EVENTS).to_dicts():
-        if row["rank"] is not None:
-            ranks.setdefault(row["kind"], set()).add(int(row["rank"]))
-        elif row["host"] is not None:
-            hosts.setdefault(row["kind"], set()).add(str(row["host"]))
+    rows = store.frame(DEVICE_EVENTS)
+    # Most traces have none of them.
+    names = dict(store.frame(HOST_NAMES).iter_rows()) if rows.height else {}
+    for kind, rank, host in rows.iter_rows():
+        if rank is not None:
+            ranks.setdefault(kind, set()).add(int(rank))
+        elif (name := names.get(host)) is not None:
+            hosts.setdefault(kind, set()).add(str(name))
     return Said({k: frozenset(v) for k, v in ranks.items()}, {k: frozenset(v) for k, v in hosts.items()})
 
 

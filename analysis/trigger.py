@@ -20,7 +20,7 @@ from mycroft.analysis.attribution import Slowness, culprits
 from mycroft.analysis.case import count_words
 from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_S, FlowLimits
 from mycroft.analysis.facts import Frames
-from mycroft.analysis.grouped import Groups
+from mycroft.analysis.grouped import Groups, Ints, looked_up
 from mycroft.analysis.host_clocks import RANK_HOSTS, clock_offsets
 from mycroft.analysis.intermittent import events
 from mycroft.analysis.slow_findings import find_slowness
@@ -33,7 +33,6 @@ SELECT rank, epoch_ns(ts) AS ts, epoch_ns(last_progress_ts) AS progress
 FROM heartbeat
 WHERE ts >= make_timestamp_ns($1) AND ts < make_timestamp_ns($2) AND last_progress_ts IS NOT NULL
     AND (sampler_ts IS NULL OR ts <= sampler_ts)
-ORDER BY ts
 """
 SPAN: Final = "SELECT min(epoch_ns(ts)) AS first, max(epoch_ns(ts)) AS last FROM heartbeat"
 # An operation that is or was open for long, of one communicator; most are not.
@@ -44,7 +43,6 @@ FROM coll_ops
 WHERE enq_ts IS NOT NULL AND enq_ts < make_timestamp_ns($2) AND NOT coalesce(retired, FALSE)
     AND file_id IN (SELECT file_id FROM rank_dumps WHERE kind = 'ring')
     AND (dur_ns IS NULL OR epoch_ns(start_ts) + dur_ns - epoch_ns(enq_ts) > $1)
-ORDER BY comm, rank, enq
 """
 # Heartbeats from before the window that say how things stood at its start.
 BEFORE_NS: Final = 12 * NS_PER_S
@@ -138,30 +136,28 @@ def stall_ticks(
     if not len(ticks):
         return []
     beats = store.frame(BEATS, (max(0, first - BEFORE_NS - slack), last + slack))
-    clock = pl.DataFrame(
-        {"rank": list(offsets), "offset": list(offsets.values())}, schema={"rank": pl.UInt32, "offset": pl.Int64}
-    )
-    beats = (
-        beats.join(clock, on="rank", how="left", maintain_order="left")
-        .with_columns((pl.col(c) - pl.col("offset").fill_null(0)).alias(c) for c in ("ts", "progress"))
-        .sort("ts")
-    )
     if beats.is_empty():
         return []
-    progress, ranks = _progress_at(beats, ticks)
+    rank, ts, moved = (beats[name].cast(pl.Int64).to_numpy() for name in ("rank", "ts", "progress"))
+    ahead = looked_up(rank, offsets, missing=0)
+    progress, ranks = _progress_at(rank, ts - ahead, moved - ahead, ticks)
     found: list[Firing] = []
     for n, tick in enumerate(ticks):
         found += _job_silent(int(tick), progress[n], ranks, limits)
     return sorted([*found, *_comm_silent(store, limits, ticks, progress, ranks, offsets)], key=lambda f: f.at_ns)
 
 
-def _progress_at(beats: pl.DataFrame, ticks: np.ndarray[Any, Any]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """Return each rank's last progress as known at each tick; -1 where nothing was known yet."""
-    ranks, columns = np.unique(beats["rank"].to_numpy(), return_inverse=True)
-    rows = np.searchsorted(ticks, beats["ts"].to_numpy(), side="left")
-    progress = np.full((len(ticks) + 1, len(ranks)), -1, dtype=np.int64)
-    np.maximum.at(progress, (rows, columns), beats["progress"].to_numpy())
-    return np.maximum.accumulate(progress[:-1], axis=0), ranks
+def _progress_at(rank: Ints, ts: Ints, moved: Ints, ticks: Ints) -> tuple[Ints, Ints]:
+    """Return each rank's last progress as known at each tick, -1 where nothing was known yet, and the ranks.
+
+    Rows, in any order: at `ts` a rank had last `moved`.
+    """
+    of_rank = Groups(rank)
+    tick = np.searchsorted(ticks, ts, side="left")
+    each = Groups(tick, of_rank.of_row)
+    progress = np.full((len(ticks) + 1, len(of_rank)), -1, dtype=np.int64)
+    progress[tick[each.first], of_rank.of_row[each.first]] = np.maximum(each.largest(moved), -1)
+    return np.maximum.accumulate(progress[:-1], axis=0), rank[of_rank.first]
 
 
 def _job_silent(
@@ -194,7 +190,7 @@ def _comm_silent(
         return []
     comm, rank, enq = (rows[name].cast(pl.Int64).to_numpy() for name in ("comm", "rank", "enq"))
     finish = rows["end"].fill_null(_FOREVER).to_numpy()
-    ahead = np.array([offsets.get(r, 0) for r in rank.tolist()], dtype=np.int64)
+    ahead = looked_up(rank, offsets, missing=0)
     enq, end = enq - ahead, np.where(finish == _FOREVER, _FOREVER, finish - ahead)
     # Most communicators have nothing open for so long at any tick that is looked at.
     slow = np.unique(comm[np.minimum(end, int(ticks[-1])) - enq > limits.open_ns])

@@ -80,7 +80,11 @@ class Walk:
         """Return where walks end: nodes that wait for nothing, and circles that nothing leads out of."""
         still = [n for n in {*self.edges, *self.back} if not self.edges.get(n)]
         # Circles are only where no way leads to such a node: few or none.
-        leads_on = self.to(still).depth
+        leads_on, near = set(still), list(still)
+        for here in near:
+            more = [edge.src for edge in self.back.get(here, ()) if edge.src not in leads_on]
+            leads_on.update(more)
+            near += dict.fromkeys(more)
         circling = {n: out for n, out in self.edges.items() if n not in leads_on}
         circles = [tuple(sorted(c)) for c in strongly_connected(circling)] if circling else []
         return sorted([*((n,) for n in still), *(c for c in circles if not self._leads_out(c))])

@@ -28,8 +28,7 @@ def service(fault: str, **settings: object) -> OwnService:
 
 
 def metric(columns: np.ndarray) -> Metric:
-    entities = tuple((n,) for n in range(columns.shape[1]))
-    return Metric("G", entities, columns, np.ones_like(columns))
+    return Metric("G", (np.arange(columns.shape[1]),), columns, np.ones_like(columns))
 
 
 def noise(entities: int = 8) -> np.ndarray:
@@ -170,9 +169,9 @@ def test_entity_that_was_always_slow_is_a_standing_imbalance_and_no_alarm() -> N
         found.service.iterations,
         found.service.starts,
         found.service.ends,
-        {"G": Metric("G", found.service.metrics["G"].entities, gpu, found.service.metrics["G"].cost_s)},
+        {"G": Metric("G", found.service.metrics["G"].ids, gpu, found.service.metrics["G"].cost_s)},
         found.service.hosts,
-        found.service.peers,
+        found.service.neighbours,
     )
 
     always = slowness(changed, LIMITS)
@@ -203,7 +202,7 @@ def test_end_of_a_slow_flow_is_named_only_where_the_rest_of_it_is_slow_beyond_it
     usual = service("none")
     ends = np.arange(1, ROWS + 1, dtype=np.int64) * 1_000_000_000
     cost = np.full((ROWS, 8), 0.2)
-    both, one = tuple((r, 0) for r in range(8)), tuple((r,) for r in range(8))
+    one, both = (np.arange(8),), (np.arange(8), np.zeros(8, dtype=np.int64))
     metrics = {
         "S": Metric("S", both, ring, cost),
         "Rv": Metric("Rv", one, ring, cost),
@@ -211,7 +210,7 @@ def test_end_of_a_slow_flow_is_named_only_where_the_rest_of_it_is_slow_beyond_it
         "PR": Metric("PR", one, pipeline, cost),
     }
     peers = {r: frozenset({(r + 4) % 8}) for r in range(8)}
-    found = slowness(OwnService(usual.iterations, ends - 10**9, ends, metrics, {}, peers), LIMITS)
+    found = slowness(OwnService(usual.iterations, ends - 10**9, ends, metrics, {}, lambda: peers), LIMITS)
 
     assert [(c.component, c.ranks) for c in culprits(found, ROWS - 1)] == named
 
@@ -220,7 +219,7 @@ def of_metrics(metrics: dict[str, Metric], hosts: dict[int, int]) -> OwnService:
     """Metrics over iterations of one second, of ranks whose ring neighbours are all others."""
     ends = np.arange(1, ROWS + 1, dtype=np.int64) * 1_000_000_000
     peers = {r: frozenset(range(8)) - {r} for r in range(8)}
-    return OwnService(service("none").iterations, ends - 10**9, ends, metrics, hosts, peers)
+    return OwnService(service("none").iterations, ends - 10**9, ends, metrics, hosts, lambda: peers)
 
 
 def flow_metric(name: str, slow: Sequence[int], by: float, cost_s: float) -> Metric:
@@ -228,8 +227,8 @@ def flow_metric(name: str, slow: Sequence[int], by: float, cost_s: float) -> Met
     rows, cost = noise(), np.zeros((ROWS, 8))
     rows[40:, list(slow)] += by
     cost[40:, list(slow)] = cost_s
-    entities = tuple((r, 0) if name in ("S", "PS") else (r,) for r in range(8))
-    return Metric(name, entities, rows, cost)
+    ids = (np.arange(8), np.zeros(8, dtype=np.int64)) if name in ("S", "PS") else (np.arange(8),)
+    return Metric(name, ids, rows, cost)
 
 
 def test_bus_is_named_though_the_network_before_it_keeps_up() -> None:
