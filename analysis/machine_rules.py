@@ -129,7 +129,8 @@ def reports(case: Case, left: set[int]) -> Explained:
 
 def gone(case: Case, left: set[int]) -> Explained:
     """The launcher lost a node, or every closed connection leads to one host, and nothing says more of it."""
-    if case.graph.waiting or any(c.kind in _ENDED for c in case.signs) or not in_trouble(case):
+    starved = any(row.name == "task" for row in case.machine.of("oom_kill"))
+    if case.graph.waiting or any(c.kind in _ENDED for c in case.signs) or not (in_trouble(case) or starved):
         return [], set()
     if case.machine.of("ib_error") or any(life.ended_well for life in case.lives.values()):
         return [], set()
