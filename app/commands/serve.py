@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import socket
 import sys
+from typing import TYPE_CHECKING
 
 from mycroft.app.commands import options
 from mycroft.app.commands.command import Command
 from mycroft.app.terminal import Progress
+
+if TYPE_CHECKING:
+    from mycroft.app.live.config import LiveConfig
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,6 +29,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--live", action="store_true", help="also collect what agents send, and watch the jobs")
     options.add_collecting(parser)
     options.add_watching(parser)
+
+
+def agents_command(live: LiveConfig) -> str:
+    """Return what starts an agent that sends to this server."""
+    # Where all addresses are listened on, other hosts know this one by its name.
+    host = socket.gethostname() if live.host in {"0.0.0.0", "::"} else live.host  # noqa: S104 - compared, not bound
+    shown = f"[{host}]" if ":" in host else host
+    return f"mycroft agent http://{shown}:{live.port}" + (" --token-file FILE" if live.token_file else "")
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -46,7 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         server.start()
         print(f"Mycroft is at {server.url}/  (Ctrl-C ends it)", flush=True)
         if server.live is not None:
-            print(f"agents: mycroft agent http://{server.live.host}:{server.live.port}", flush=True)
+            print(f"agents: {agents_command(server.live)}", flush=True)
             print(f"{server.url}/live", flush=True)
         for link in links:
             print(f"{server.url}{link}", flush=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,7 +18,9 @@ import yaml
 
 from mycroft.app.alerts import read_targets
 from mycroft.app.cli import parser
+from mycroft.app.commands.serve import agents_command
 from mycroft.app.config import ConfigError
+from mycroft.app.live.config import LiveConfig
 from mycroft.tracer import plugin_path
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
@@ -106,6 +109,23 @@ def test_image_is_built_from_all_that_the_package_has_and_from_nothing_else() ->
     package = {link.readlink().name for link in (root / "src" / "mycroft").iterdir() if link.is_symlink()}
     build = {"pyproject.toml", "CMakeLists.txt", "constraints.txt", "README.md", "LICENSE", "src"}
     assert (first, taken) == ("*", package | build)
+
+
+def test_server_says_how_agents_reach_it() -> None:
+    here = socket.gethostname()
+    for config, said in (
+        (LiveConfig(data_dir=Path(), port=8060), "mycroft agent http://127.0.0.1:8060"),
+        (
+            LiveConfig(data_dir=Path(), host="0.0.0.0", token_file="t"),
+            f"mycroft agent http://{here}:8060 --token-file FILE",
+        ),
+        (
+            LiveConfig(data_dir=Path(), host="fd00::5", token_file="t"),
+            "mycroft agent http://[fd00::5]:8060 --token-file FILE",
+        ),
+    ):
+        assert agents_command(config) == said
+        assert parser().parse_args(said.split()[1:]).collector
 
 
 def verified(path: Path) -> tuple[int, str]:
