@@ -35,6 +35,7 @@ from mycroft.loaders.fleet import (
     open_place,
     ship,
 )
+from mycroft.loaders.schema import SCHEMA_VERSION
 from mycroft.loaders.store import StoreWriter
 from mycroft.tracer.agent.batch import encode
 from tests.app.live.simulated import Job
@@ -281,7 +282,7 @@ def test_gpu_that_is_blamed_twice_is_named_by_the_traces_of_its_incidents(tmp_pa
     for job in ("a", "b", "c"):
         path = tmp_path / f"{job}.duckdb"
         writer = StoreWriter(path)
-        writer.append("trace_meta", pl.DataFrame({"key": ["schema_version"], "value": ["1"]}))
+        writer.append("trace_meta", pl.DataFrame({"key": ["schema_version"], "value": [str(SCHEMA_VERSION)]}))
         writer.append("ranks", pl.DataFrame({"rank": [4, 5], "gpu": ["0000:10:00.0", "0000:17:00.0"]}))
         writer.finish()
         state.see_job(job, title=job, processes=[], facts={"world_size": 64})
