@@ -23,11 +23,12 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Any:
 @pytest.fixture(scope="module")
 def empty(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A trace with nothing in it: no source said anything."""
+    from mycroft.loaders.schema import SCHEMA_VERSION
     from mycroft.loaders.store import StoreWriter
 
     path = tmp_path_factory.mktemp("reads") / "empty.duckdb"
     writer = StoreWriter(path)
-    writer.append("trace_meta", pl.DataFrame({"key": ["schema_version"], "value": ["1"]}))
+    writer.append("trace_meta", pl.DataFrame({"key": ["schema_version"], "value": [str(SCHEMA_VERSION)]}))
     writer.finish()
     return PlainReader(path)
 
