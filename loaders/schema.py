@@ -304,7 +304,9 @@ HEARTBEAT = Table(
         optional("last_progress_ts", "TIMESTAMP_NS", "latest completion, enqueue, kernel start or counter move"),
         optional("last_comm_id", "UINTEGER", "communicator of that progress"),
         optional("last_op_seq", "UBIGINT", "operation of that progress"),
-        optional("late_ms", "UINTEGER", "longest delay of the sampler since the row before: nobody ran its process, ms"),
+        optional(
+            "late_ms", "UINTEGER", "longest delay of the sampler since the row before: nobody ran its process, ms"
+        ),
     ),
     ("rank", "ts"),
 )
