@@ -50,6 +50,10 @@ FATAL_SIGNALS: Final[Mapping[int, str]] = {
 SOFT_SIGNALS: Final[Mapping[int, str]] = {-6: "SIGABRT", -15: "SIGTERM", -2: "SIGINT", -1: "SIGHUP"}
 
 
+# A rank that swallows an exception and calls something else than its peers is held up long before that.
+_WENT_ON_NS: Final = 60 * NS_PER_S
+
+
 def signal_of(code: int | None) -> int | None:
     """Return the signal (negative) behind an exit code; shells and containers write 128 + signal."""
     if code is None:
@@ -91,11 +95,14 @@ def lives(facts: Facts) -> dict[int, Life]:
     """Return the signs of life of every rank that any event speaks of."""
     found: dict[int, dict[str, Event]] = defaultdict(dict)
     last: dict[int, int] = {}
+    at_work = _at_work(facts)
     for event in facts.events:
         if event.rank is None:
             continue
         role = _role(event)
-        if role is not None:
+        if role == "own_error" and _caught(event, at_work.get(event.rank)):
+            found[event.rank]
+        elif role is not None:
             kept = found[event.rank].setdefault(role, event)
             if _earlier(event, kept):
                 found[event.rank][role] = event
@@ -110,6 +117,23 @@ def lives(facts: Facts) -> dict[int, Life]:
     for signs in found.values():
         _forget_aftermath(signs)
     return {rank: Life(rank=rank, last_ts=last.get(rank), **signs) for rank, signs in sorted(found.items())}
+
+
+def _at_work(facts: Facts) -> dict[int, int]:
+    """Return when each rank last shows itself at work, ns: it logged a step, or called what it timed out in."""
+    found = {rank: ts for rank, ts in facts.steps.select("rank", "ts").iter_rows() if ts is not None}
+    for event in facts.events:
+        if event.kind == "watchdog_timeout" and event.rank is not None and event.ts is not None and event.dur_ms:
+            called = event.ts - int(event.dur_ms * 1e6)
+            found[event.rank] = max(found.get(event.rank, called), called)
+    return found
+
+
+def _caught(event: Event, at_work: int | None) -> bool:
+    """Say whether an exception was caught: its rank is seen at work a minute later and more."""
+    return (
+        event.kind == "exception" and event.ts is not None and at_work is not None and at_work > event.ts + _WENT_ON_NS
+    )
 
 
 def _forget_aftermath(signs: dict[str, Event]) -> None:

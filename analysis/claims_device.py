@@ -171,7 +171,7 @@ def tied(machine: Machine, found: Sequence[Suspicion]) -> list[Suspicion]:
     """
     result = list(found)
     for item in found:
-        if item.rule != "gpu_fault" or item.ranks or any(machine.ranks_on(host) for host in item.hosts):
+        if item.rule != "gpu_fault" or item.ranks or not _may_be_foreign(machine, item):
             continue
         others = [o for o in result if o is not item and o.ranks and not o.one_of]
         if not others:
@@ -204,6 +204,15 @@ def tied(machine: Machine, found: Sequence[Suspicion]) -> list[Suspicion]:
             words = "nothing ties this GPU to a rank of the job, and something else explains what the job shows"
             result.append(replace(item, waiting=(), doubts=(*item.doubts, ("low", words))))
     return result
+
+
+def _may_be_foreign(machine: Machine, item: Suspicion) -> bool:
+    """Say whether a GPU may be none of the job's: no rank is known on its host, or each there uses another one."""
+    there = {r for host in item.hosts for r in machine.ranks_on(host)}
+    if not there:
+        return True
+    known = all(r in machine.gpus for r in there) and not any("NVSwitch" in c.text for c in item.claims)
+    return known and not any(machine.gpus[r] in item.devices for r in there)
 
 
 def _may_be(machine: Machine, ranks: set[int], hosts: Sequence[str]) -> bool:

@@ -146,3 +146,12 @@ def test_who_is_interrupted_raised_nothing_of_its_own(case_of: CaseOf) -> None:
     trace = one_call()
     trace.event(1, "exception", name="KeyboardInterrupt", text="KeyboardInterrupt")
     assert signs(case_of(trace)) == set()
+
+
+def test_an_exception_after_which_its_rank_went_on_was_caught(case_of: CaseOf) -> None:
+    trace = one_call()
+    trace.event(1, "exception", name="ConnectionError", text="Max retries exceeded", at_ms=1000)
+    trace.event(1, "step", value=9, at_ms=3_600_000)
+    trace.event(2, "exception", name="KeyError", text="KeyError: 'x'", at_ms=3_600_100)
+    trace.event(2, "step", value=9, at_ms=3_600_000)
+    assert signs(case_of(trace)) == {("exception", 2)}

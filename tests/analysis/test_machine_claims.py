@@ -549,3 +549,9 @@ def test_a_task_out_of_memory_names_its_host_where_no_line_says_which_rank_it_is
         "srun: error: n2: task 3: Out Of Memory\n"
     )
     assert named(verdict_of(tmp_path, {"slurm-1.out": text})) == ("out_of_memory", "medium", (), ("n2",))
+
+
+def test_a_gpu_that_no_rank_of_its_host_uses_comes_after_what_accuses_a_rank(tmp_path: Path) -> None:
+    spare = make.kernel("n2", "17:00", GONE.format("df"))
+    verdict = verdict_of(tmp_path, {"console.log": missing(4), "journal-n2.txt": spare})
+    assert named(verdict) == ("absent", "high", (4,), ("n2",))
