@@ -316,7 +316,10 @@ def _absence(
     claims.append(Claim("torch_log", "absent", gone, "strong", text, tuple(refs), _since(rows)))
     reasons = _phase_claims(machine, gone)
     claims += reasons
-    if not proven and not reasons:
+    ended = _one_that_ended(machine, gone) if not proven else None
+    if ended is not None:
+        claims.append(ended)
+    elif not proven and not reasons:
         words = f"no line of rank {some([str(r) for r in gone])} says where it is: its log may be missing"
         doubts.append(("medium", words))
     others = [r for r in silent if r not in gone]
@@ -336,11 +339,24 @@ def _absence(
         seq=seq,
         op=first.name,
         missing=gone,
+        one_of=ended is not None and len(gone) > 1,
         waiting=tuple(sorted(log.waiting() - set(gone))),
         since=_since(rows),
         doubts=tuple(doubts),
         passed_over=tuple(passed),
     )
+
+
+def _one_that_ended(machine: Machine, ranks: Sequence[int]) -> Claim | None:
+    """Return what the launcher of the only host of these ranks says of one of them that ended; it ends the others."""
+    hosts = {machine.hosts.get(rank) for rank in ranks}
+    host = hosts.pop() if len(hosts) == 1 else None
+    for row in machine.of("launcher_failure"):
+        if host is not None and row.rank is None and row.host == host:
+            text = f"the launcher of {host} says that one of its processes ended, and not which: {row.text[:120]}"
+            ref = row.ref(text, "launcher")
+            return Claim("launcher", "exited", tuple(ranks), "strong", text, (ref,), row.ts, (host,))
+    return None
 
 
 def _phase_claims(machine: Machine, ranks: Sequence[int]) -> list[Claim]:

@@ -17,6 +17,7 @@ from mycroft.analysis.claims import Ref
 from mycroft.analysis.facts import Frames
 
 KINDS: Final = (
+    "launcher_failure",
     "connection_closed",
     "connect_failed",
     "join_timeout",

@@ -105,11 +105,18 @@ def without(files: Mapping[str, bytes]) -> Iterator[tuple[str, Files]]:
 
 
 def same_place(verdict: Verdict, truth: Mapping[str, Any]) -> bool:
-    """Say whether a verdict names the truth's host where the file that would name the rank is lost, and asks for it."""
-    first = verdict.findings[0].root_cause if verdict.findings else None
-    if first is None or first.ranks or first.one_of or not verdict.unknown:
+    """Say whether a verdict names the truth's host where the file that would name the rank is lost, and asks for it.
+
+    It may name ranks of that host as candidates, the truth's among them, and not surely.
+    """
+    first = verdict.findings[0] if verdict.findings else None
+    if first is None or not verdict.unknown:
         return False
-    return bool(first.hosts) and list(first.hosts) == truth["root_cause"]["hosts"]
+    cause = first.root_cause
+    tied = cause.one_of and first.confidence != "high" and set(truth["root_cause"]["ranks"]) <= set(cause.ranks)
+    if cause.one_of != bool(tied) or (cause.ranks and not tied):
+        return False
+    return bool(cause.hosts) and list(cause.hosts) == truth["root_cause"]["hosts"]
 
 
 def together(one: str, two: str, *, flat: bool) -> Files:

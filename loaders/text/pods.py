@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from mycroft.loaders.text.launchers import FORMAT, said, signed
@@ -66,25 +68,37 @@ _POD_ROW: Final = re.compile(
 )
 
 
+def _is_address(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return False
+    return True
+
+
 class _PodTable:
     """The rows under `NAME READY STATUS … NODE`: which pod lies on which node."""
 
     def __init__(self, header: str) -> None:
         self._columns = header.split()
-        self._node = self._columns.index("NODE") if "NODE" in self._columns else None
+        self._behind = {name: self._from_end(name) for name in ("IP", "NODE") if name in self._columns}
+
+    def _from_end(self, name: str) -> int:
+        """Return which cell from the end a column is: before it, a restart count may have an age beside it."""
+        behind = len(self._columns) - self._columns.index(name)
+        # `wide` output ends in two columns of two words each, whose cells are one.
+        return behind - 2 if self._columns[-1].startswith("GATES") else behind
+
+    def _cell(self, cells: Sequence[str], name: str) -> str | None:
+        behind = self._behind.get(name, 0)
+        cell = cells[-behind] if 0 < behind <= len(cells) else None
+        return cell if cell != "<none>" else None
 
     def feed(self, scope: FileScope, line: Line) -> bool:
         match = _POD_ROW.match(line.text.strip())
         if match is None:
             return False
         cells = re.sub(r"\(\S+ ago\)", "", line.text).split()
-        node: str | None = None
-        if self._node is not None:
-            # `wide` output ends in columns that may be <none>; a restart count may have an age beside it.
-            behind = len(self._columns) - self._node
-            if self._columns[-1].startswith("GATES"):
-                behind -= 2
-            node = cells[-behind] if 0 < behind <= len(cells) else None
         status = match["status"]
         good = status in ("Running", "Completed", "Succeeded", "Pending")
         kind = "oom_kill" if status == "OOMKilled" else "pod_state"
@@ -94,9 +108,14 @@ class _PodTable:
             0,
             kind,
             name=match["pod"],
-            host=node if node and node != "<none>" else None,
+            host=self._cell(cells, "NODE"),
             level="info" if good else "error",
         )
+        address = self._cell(cells, "IP")
+        if address is not None and _is_address(address):
+            said(
+                scope, line, 0, "identity", name="address", host=match["pod"], peer=address, detail="pod", level="info"
+            )
         return True
 
     def close(self, scope: FileScope) -> None:

@@ -183,9 +183,15 @@ llm-worker-1   0/1     OOMKilled   2 (5m ago)    3h    10.0.0.5     ip-10-44-7-8
 
 def test_pods_and_their_nodes(tmp_path: Path) -> None:
     recorder = read(tmp_path, PODS)
-    first, second = recorder.rows()
+    first, _, second, _ = recorder.rows()
     assert (first["kind"], first["name"], recorder.host_name(first)) == ("pod_state", "llm-worker-0", "ip-10-44-7-21")
     assert (second["kind"], second["name"], recorder.host_name(second)) == ("oom_kill", "llm-worker-1", "ip-10-44-7-88")
+
+
+def test_pods_and_their_addresses(tmp_path: Path) -> None:
+    recorder = read(tmp_path, PODS.replace("10.0.0.5 ", "<none>   "))
+    (address,) = recorder.rows(kind="identity")
+    assert (address["name"], address["peer"], recorder.host_name(address)) == ("address", "10.0.0.4", "llm-worker-0")
 
 
 def test_the_description_of_a_pod(tmp_path: Path) -> None:
