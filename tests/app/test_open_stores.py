@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from mycroft.app.open_stores import OpenStores
+from mycroft.loaders.schema import SCHEMA_VERSION
 from mycroft.loaders.store import StoreError, StoreWriter
 
 
@@ -20,7 +21,9 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     for number in range(4):
         path = folder / f"{number}.duckdb"
         writer = StoreWriter(path)
-        writer.append("trace_meta", pl.DataFrame({"key": ["schema_version", "n"], "value": ["1", str(number)]}))
+        writer.append(
+            "trace_meta", pl.DataFrame({"key": ["schema_version", "n"], "value": [str(SCHEMA_VERSION), str(number)]})
+        )
         writer.finish()
         made.append(path)
     return made

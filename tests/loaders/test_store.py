@@ -120,7 +120,9 @@ def test_a_trace_of_another_schema_asks_to_load_again(tmp_path: Path) -> None:
     writer = StoreWriter(tmp_path / "t.duckdb")
     writer.append("trace_meta", pl.DataFrame({"key": ["schema_version"], "value": ["99"]}))
     writer.finish()
-    with pytest.raises(StoreError, match="has schema version 99, this build reads 1; load the evidence again"):
+    with pytest.raises(
+        StoreError, match=f"schema version 99, this build reads {schema.SCHEMA_VERSION}; load the evidence again"
+    ):
         open_store(tmp_path / "t.duckdb")
 
 
