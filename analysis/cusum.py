@@ -99,7 +99,7 @@ def _medians(rows: Floats) -> Floats:
     """Return the median of each column without its gaps, of which none is nothing but gaps."""
     ordered = np.sort(rows, axis=0)  # gaps last
     seen = (~np.isnan(rows)).sum(axis=0)
-    columns = np.arange(rows.shape[1])
+    columns: np.ndarray[Any, np.dtype[np.int64]] = np.arange(rows.shape[1], dtype=np.int64)
     return (ordered[(seen - 1) // 2, columns] + ordered[seen // 2, columns]) / 2
 
 
