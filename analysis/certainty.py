@@ -18,6 +18,8 @@ OP_LEVEL_ABSENT: Final = 0.95
 OP_LEVEL_DEVICE: Final = 0.6
 ACCUSED_SILENT: Final = 0.8
 NEVER_HEARD: Final = 0.6
+# Rows of a collector: rules take a rank that is silent for one that is gone, and so is one whose agent was stopped.
+UNHEARD: Final = 0.4
 AGREES: Final = 1.2
 CONTRADICTS: Final = 0.5
 # A link that loses the receiver's word of what it posted leaves a sender that has data and does not send.

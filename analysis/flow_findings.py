@@ -458,6 +458,7 @@ class _Teller:
                 limit_ns=0 if self.aborted(cause) else self.limit(cause),
                 host_answers=answers,
                 agrees=agrees,
+                unheard=tuple(sorted({self.hosts.get(r) or f"rank {r}" for r in ranks if self.said.unheard(r)})),
                 minority=kind == "circle" and not one_of,
             ),
         )

@@ -117,8 +117,17 @@ def apart(whole: Verdict, parts: Sequence[tuple[Verdict, Frames]]) -> Verdict:
 
 
 def _unsaid(whole: Verdict, parts: Sequence[tuple[Verdict, str]]) -> list[Unknown]:
-    """Return what a side says of another culprit when judged alone: not enough to call it a job of its own."""
-    told = {(f.category, f.root_cause.ranks or f.root_cause.hosts) for f in whole.findings}
+    """Return what a side says of another culprit when judged alone: not enough to call it a job of its own.
+
+    Of the same culprit a side alone may know less, such as nothing of its stack: that is no doubt about the whole.
+    """
+    ranks = {rank for f in whole.findings for rank in f.root_cause.ranks}
+    hosts = {host for f in whole.findings for host in f.root_cause.hosts}
+
+    def is_other(finding: Finding) -> bool:
+        cause = finding.root_cause
+        return not ranks.issuperset(cause.ranks) if cause.ranks else not hosts.issuperset(cause.hosts)
+
     return [
         Unknown(
             f"whether {title} is of the same job: nothing joins it with the rest, and alone it would say: {f.summary}",
@@ -126,8 +135,7 @@ def _unsaid(whole: Verdict, parts: Sequence[tuple[Verdict, str]]) -> list[Unknow
         )
         for verdict, title in parts
         for f in verdict.findings[:1]
-        if (f.root_cause.ranks or f.root_cause.hosts)
-        and (f.category, f.root_cause.ranks or f.root_cause.hosts) not in told
+        if is_other(f)
     ]
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,6 +15,7 @@ from mycroft.analysis.certainty import (
     OP_LEVEL_ABSENT,
     OP_LEVEL_DEVICE,
     SEND_ONLY,
+    UNHEARD,
     Certainty,
 )
 from mycroft.analysis.config import NS_PER_S
@@ -25,9 +26,12 @@ from mycroft.analysis.verdict import Alternative
 
 # What devices, drivers and kernels said of themselves.
 DEVICE_EVENTS: Final = """
-SELECT CAST(kind AS VARCHAR) AS kind, rank, host_id
+SELECT CASE WHEN kind = 'other' THEN name ELSE CAST(kind AS VARCHAR) END AS kind, rank, host_id
 FROM events
-WHERE kind IN ('xid', 'link_down', 'ib_error', 'pcie_error', 'gpu_state', 'nic_state', 'oom_kill', 'signal')
+WHERE (
+        kind IN ('xid', 'link_down', 'ib_error', 'pcie_error', 'gpu_state', 'nic_state', 'oom_kill', 'signal')
+        OR (kind = 'other' AND name = 'unheard')
+    )
     AND (rank IS NOT NULL OR host_id IS NOT NULL)
     AND (level IS NULL OR level <> 'info')
 ORDER BY file_id, line
@@ -66,6 +70,16 @@ class Said:
         """Say whether another source names this rank's device, or its host's."""
         kinds = _AGREEING.get(sink, ())
         return any(rank in self.ranks.get(k, ()) or (host is not None and host in self.hosts.get(k, ())) for k in kinds)
+
+    def unheard(self, rank: int) -> bool:
+        """Say whether the agent beside this rank had fallen silent when its rows were taken."""
+        return rank in self.ranks.get("unheard", ())
+
+
+def unheard_words(hosts: Iterable[str]) -> str:
+    """Return why silence of processes on these hosts says little: their agents are silent as well."""
+    named = ", ".join(sorted(hosts)[:4])
+    return f"nothing is heard of {named}: it may be the host, or only its agent or the way from there"
 
 
 def said_by_devices(store: Frames) -> Said:
@@ -164,6 +178,8 @@ class Weight:
     limit_ns: int
     host_answers: bool
     agrees: bool
+    unheard: tuple[str, ...] = ()
+    """Hosts of accused ranks from whose agents nothing came any more when the rows were taken."""
     minority: bool = False
 
 
@@ -189,6 +205,8 @@ def certainty_of(snapshot: Snapshot, w: Weight) -> Certainty:
     found.add("data", data, words)
     if w.sink == "proxy":
         found.add("credit", LOST_CREDIT, LOST_CREDIT_WORDS)
+    if w.unheard:
+        found.add("heard", UNHEARD, unheard_words(w.unheard))
     if w.minority:
         found.add("order", MINORITY, "of two orders the one of fewer ranks is named: neither is wrong by itself")
     found.add("corroboration", AGREES if w.agrees else 1.0, "a device says so too" if w.agrees else "no other source")

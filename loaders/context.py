@@ -133,6 +133,9 @@ class TraceContext:
             if name == "host" or name in _RANK_COLUMNS:
                 row.setdefault(name, value)
             self._claims.setdefault((rank, name, str(value)), origin)
+        pid, file_id = facts.get("pid"), origin["file_id"]
+        if isinstance(pid, int) and isinstance(file_id, int):
+            self._finder.process(file_id, rank, pid)
 
     def job(self, **facts: int | str | None) -> None:
         """Add what is known of the job: columns of `jobs`. The first word wins."""

@@ -281,6 +281,12 @@ class JobFinder:
         if table == "events":
             self._see_events(frame, columns)
 
+    def process(self, file_id: int, rank: int, pid: int) -> None:
+        """Take that a file says which process a rank is, where no row says it."""
+        if self._count <= _MOST_FACTS:
+            self._facts[file_id].pids.add((rank, pid))
+            self._count += 1
+
     def _see_events(self, frame: pl.DataFrame, columns: set[str]) -> None:
         if "host_id" in columns:
             for file_id, host in frame.select("file_id", "host_id").drop_nulls().unique().iter_rows():

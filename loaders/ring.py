@@ -198,6 +198,7 @@ class _Traces:
         self._emit("heartbeat", self._heartbeats(parts, numbers), parts)
         self._emit("group_status", self._status(parts), parts)
         self._gaps(parts)
+        self._unheard(parts)
         self._dumps(parts, ops)
 
     def _emit(self, table: str, frame: pl.DataFrame, parts: Sequence[_Part]) -> None:
@@ -397,6 +398,29 @@ class _Traces:
             },
         )
         return frame.with_columns(ts=pl.col("ts").cast(pl.Datetime("ns")))
+
+    def _unheard(self, parts: Sequence[_Part]) -> None:
+        """Say of which processes their agents had fallen silent: silence of such says nothing of the process."""
+        rows = [
+            {
+                "part": number,
+                "rank": part.told,
+                "ts": part.trace.last_tick_ns,
+                "level": "warning",
+                "kind": "other",
+                "source": self.name,
+                "name": "unheard",
+                "text": f"nothing comes from the agent on {part.trace.process.host or 'its host'} any more",
+                "time_quality": "exact",
+                "file_id": part.file.file_id,
+            }
+            for number, part in enumerate(parts)
+            if part.trace.unheard and part.trace.last_tick_ns is not None
+        ]
+        if rows:
+            known = polars_schema(BY_NAME["events"])
+            frame = pl.DataFrame(rows, schema={name: known.get(name, pl.UInt32) for name in rows[0]} | {"ts": pl.Int64})
+            self._emit("events", frame.with_columns(ts=pl.col("ts").cast(pl.Datetime("ns"))), parts)
 
     def _gaps(self, parts: Sequence[_Part]) -> None:
         frame = _rows_of(parts, "gap").with_columns(

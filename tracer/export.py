@@ -66,7 +66,7 @@ def export_schema() -> Schema:
             text = field.type in ("str", "Text")
             found.setdefault(names[field.name], pa.string() if text else pa.uint64())
     found |= {"closed": pa.bool_(), "last_tick_ns": pa.uint64(), "interval_ms": pa.uint32()}
-    found |= {"state_exists": pa.bool_(), "state_letter": pa.string()}
+    found |= {"state_exists": pa.bool_(), "state_letter": pa.string(), "unheard": pa.bool_()}
     return pa.schema(list(found.items()), metadata={MARK: str(EXPORT_VERSION).encode()})
 
 
@@ -79,6 +79,8 @@ def _dimension_rows(index: int, trace: Trace) -> list[dict[str, Any]]:
     }
     if trace.state is not None:
         extra |= {"state_exists": trace.state.exists, "state_letter": trace.state.letter}
+    if trace.unheard:
+        extra["unheard"] = True
     rows: list[dict[str, Any]] = [{"kind": "process", "trace": index, **process, **extra}]
     for comm in trace.communicators:
         named = {_COMM_NAMES[key]: value for key, value in asdict(comm).items()}
@@ -298,6 +300,7 @@ def read_export(path: str | Path) -> list[Trace]:
                 state=None
                 if process_row.get("state_exists") is None
                 else ProcessState(process_row["state_exists"], process_row.get("state_letter") or ""),
+                unheard=bool(process_row.get("unheard")),
             )
         )
     return traces

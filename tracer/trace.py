@@ -88,7 +88,7 @@ class Trace:
 
     `tables` has every name of `TABLES`. Codes are dictionaries of text, flags booleans, times UTC ns.
     `closed`: the writer ended in order; `last_tick_ns`: time of the sampler's last tick (None: none). `state`: what the
-    agent beside it saw of the process, None where no agent looked.
+    agent beside it saw of the process, None where no agent looked. `unheard`: nothing comes from that agent any more.
     """
 
     name: str
@@ -101,6 +101,7 @@ class Trace:
     interval_ms: int = 100
     next: int = 0
     state: ProcessState | None = None
+    unheard: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from mycroft.analysis.config import FLOW_DEFAULTS
+from mycroft.analysis.stall_reasons import unheard_words
 
 if TYPE_CHECKING:
     from mycroft.loaders.collector import Process
@@ -71,7 +72,7 @@ def without_old_news(group: Sequence[Process], silent: Sequence[str]) -> list[Pr
     gone, or only the agent or its network.
     """
     return [
-        replace(process, status=replace(process.status, state=None))
+        replace(process, status=replace(process.status, state=None), unheard=True)
         if process.host in silent and not process.ended
         else process
         for process in group
@@ -96,7 +97,10 @@ def weighed(finding: Mapping[str, Any], unknown: Mapping[int, str]) -> dict[str,
     hosts = sorted({unknown[rank] for rank in named} | set(finding["root_cause"]["hosts"]) & set(unknown.values()))
     if not hosts:
         return dict(finding)
-    said = f"nothing is heard of {', '.join(hosts[:4])}: it may be the host, or only its agent or the way from there"
+    said = unheard_words(hosts)
+    # The rules say it themselves of ranks that the flows accuse.
+    if any(why.startswith(said) for why in finding["confidence_why"]):
+        return dict(finding)
     return {**finding, "confidence": "low", "confidence_why": [*finding["confidence_why"], said]}
 
 

@@ -1,14 +1,15 @@
 """The last minutes of every process, read from what the collector has acknowledged; for the trigger and the pages.
 
 Starts from the segments, then follows the log: a second after an agent has sent a batch, it is here. Memory is bounded
-by time, by rows of each process and by rows of all: a fleet whose rows are too many is looked at for a shorter time.
+by time, by processes, by rows of each and by rows of all: a fleet whose rows are too many is looked at for a shorter
+time.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +29,10 @@ from mycroft.tracer.trace import TABLES, Trace, named
 
 LOG: Final = logging.getLogger("mycroft.watch")
 _MOST_GAPS: Final = 1000
+# A host's processes with those that were started anew since; a kilobyte each.
+MOST_OF_HOST: Final = 1024
+MOST_PROCESSES: Final = 200_000
+_SAY_S: Final = 60.0
 # Kinds in the order in which they go when a process has more rows than are kept.
 _GO_FIRST: Final = ("state", "foreign", "flow", "heartbeat", "op", "gap")
 # Chunks of a kind that are put together once there are as many: many small ones make every use slow.
@@ -100,6 +105,8 @@ class Process:
     position: int = 0
     chunks: dict[str, _Chunks] = field(default_factory=lambda: dict[str, _Chunks]())
     rows: int = 0
+    unheard: bool = False
+    """Nothing comes from its agent any more."""
 
     @property
     def ended(self) -> bool:
@@ -164,6 +171,10 @@ class Window:
         self.gaps: deque[GapSeen] = deque(maxlen=_MOST_GAPS)
         self.unreadable = 0
         self.batches = 0
+        self.left_out: Counter[str] = Counter()
+        """By host: how often a batch told of a process for which there is no place."""
+        self._of_host: Counter[str] = Counter()
+        self._said = -_SAY_S
 
     # ---- reading -------------------------------------------------------------------
 
@@ -244,7 +255,7 @@ class Window:
         told = int(row["ts"])
         known = self.processes.get(status.key)
         if known is None:
-            self.processes[status.key] = Process(status.key, row["host"], status, told, min(now, told / 1e9))
+            self._place(Process(status.key, row["host"], status, told, min(now, told / 1e9)))
         else:
             known.status, known.told_ns = status, told
 
@@ -284,9 +295,10 @@ class Window:
                 self._take_summary(batch.key, batch.summary, now)
             base = len(slots.floor)
             for ring in batch.rings:
-                process = self.processes.get(ring.key)
+                process = self.processes.get(ring.key) or self._place(Process(ring.key, host, ring))
                 if process is None:
-                    process = self.processes[ring.key] = Process(ring.key, host, ring)
+                    slots.add(ring.key, 0)
+                    continue
                 slots.add(ring.key, process.position)
                 process.position = max(process.position, ring.next)
                 if batch.key.made_ns >= process.told_ns:
@@ -297,6 +309,19 @@ class Window:
             table, _ = new_rows(kind, mine, slots)
             if table.num_rows:
                 self._spread(kind, table)
+
+    def _place(self, process: Process) -> Process | None:
+        """Keep a new process; None: its host, or all together, have as many as can be.
+
+        Who may speak for a host may tell of processes that are none: they must not take the memory of the others.
+        """
+        if len(self.processes) >= MOST_PROCESSES or self._of_host[process.host] >= MOST_OF_HOST:
+            if process.host in self.left_out or len(self.left_out) < _MOST_GAPS:
+                self.left_out[process.host] += 1
+            return None
+        self._of_host[process.host] += 1
+        self.processes[process.key] = process
+        return process
 
     def _take_summary(self, key: BatchKey, summary: Summary, now: float) -> None:
         known = self.relays.get(key.host)
@@ -347,9 +372,14 @@ class Window:
         for name, relay in list(self.relays.items()):
             if now - relay.arrived_s > self._span_ns / 1e9:
                 del self.relays[name]
+        if self.left_out and time.monotonic() - self._said >= _SAY_S:
+            self._said = time.monotonic()
+            hosts = ", ".join(sorted(self.left_out)[:4])
+            LOG.warning("%d hosts tell of more processes than are kept: %s", len(self.left_out), hosts)
         for key, process in list(self.processes.items()):
             if now - process.arrived_s > self._span_ns / 1e9:
                 del self.processes[key]
+                self._of_host[process.host] -= 1
                 continue
             oldest = process.told_ns - self._kept_ns
             for chunks in process.chunks.values():
@@ -446,6 +476,7 @@ def _trace(process: Process, since_ns: int) -> Trace:
         interval_ms=status.interval_ms,
         next=status.next,
         state=status.state,
+        unheard=process.unheard,
     )
 
 

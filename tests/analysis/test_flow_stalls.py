@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from mycroft.analysis.diagnosis import diagnose
 from mycroft.analysis.flow_findings import flow_findings
 from mycroft.analysis.verdict import Verdict
+from mycroft.loaders.memory import load_traces
+from mycroft.tracer.simulator import simulated_traces
 from tests.analysis.simulated_jobs import Damage, Job, damaged, job, shuffled, thinned, with_clock_off, without
 
 # Fault -> category, and seconds after which it must have been told: its own limit and one iteration.
@@ -121,6 +124,21 @@ def test_without_kernel_events_nobody_else_is_named_for_a_gpu_that_hangs() -> No
     findings = flow_findings(blind.store, at=blind.after(20.0))
 
     assert all(blind.rank in f.root_cause.ranks or f.confidence != "high" for f in findings)
+
+
+def test_a_rank_whose_agent_is_silent_is_not_called_dead_with_confidence() -> None:
+    broken = job("crash")
+    traces = [replace(trace, unheard=trace.process.host == broken.host) for trace in simulated_traces(broken.simulated)]
+    unheard = load_traces(traces, name="unheard")
+
+    (sure,) = flow_findings(broken.store, at=broken.after(8.0))
+    (unsure,) = flow_findings(unheard, at=broken.after(8.0))
+
+    assert sure.root_cause == unsure.root_cause
+    assert (sure.confidence, unsure.confidence) == ("high", "low")
+    assert unsure.confidence_why[0].startswith(f"nothing is heard of {broken.host}: it may be the host, or only its")
+    # The same after the fact, from the same rows.
+    assert [f.confidence for f in diagnose(unheard).findings] == ["low"]
 
 
 def test_every_term_of_the_certainty_is_shown() -> None:

@@ -128,6 +128,25 @@ def test_what_a_side_says_alone_and_is_no_more_than_a_guess_is_left_open(tmp_pat
     assert any("r1-2 or r1-4" in unknown.what and "nothing joins it" in unknown.what for unknown in verdict.unknown)
 
 
+def test_a_side_that_knows_less_of_the_same_culprit_leaves_nothing_open(tmp_path: Path) -> None:
+    # A trace with no stacks says "never entered", the stacks say where: nothing joins the two but the numbers of ranks.
+    stacks = {
+        f"stacks/rank{r}.txt": f"Process {900 + r}: python train.py\nPython v3.11.7 (/usr/bin/python3)\n\n"
+        f'Thread {900 + r} (idle): "MainThread"\n'
+        + (
+            "    select (selectors.py:415)\n    _try_get_data (torch/utils/data/dataloader.py:1131)\n"
+            "    __next__ (torch/utils/data/dataloader.py:633)\n    train (train.py:12)\n"
+            if r == 5
+            else "    all_reduce (torch/distributed/distributed_c10d.py:2501)\n    train (train.py:20)\n"
+        )
+        for r in range(8)
+    }
+    logs = {f"logs/rank{r}/stderr.log": make.timed_out(r) for r in range(8) if r != 5}
+    verdict = verdict_of(tmp_path, {**stacks, **logs})
+    assert [f.root_cause.ranks for f in verdict.findings] == [(5,)]
+    assert not [unknown.what for unknown in verdict.unknown if "of the same job" in unknown.what]
+
+
 def test_a_rank_is_not_put_on_a_host_by_its_number_alone(tmp_path: Path) -> None:
     verdict = verdict_of(tmp_path, {"console.log": console(3), **nccl_logs(failing=False)})
     (finding,) = verdict.findings

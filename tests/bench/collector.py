@@ -26,6 +26,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -63,6 +64,9 @@ class Running:
     def stop(self) -> None:
         self.process.terminate()
         self.process.wait()
+        # Its helper ends after what it is at; nobody wants that any more, and its folder is about to be removed.
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self._close()
 
     def _close(self) -> None:

@@ -4,8 +4,9 @@ Every host has 8 processes and tells 384 records of 72 bytes a second (28 KB) on
 agents make them, one a second. A second process sends them; positions and times go on, so that every row is new.
 Times, durations and counters have noise of their own in every batch. Printed at the end: what was sent and taken, time
 until a batch was acknowledged, CPU and memory of the collector and of its helper, bytes of the log that wait to become
-segments. With `--rca T10240` a third process asks trigger and root cause of a stall of 10,240 ranks again and again
-meanwhile; with `--watch` a `mycroft watch` follows the store, and how long its looks took is printed.
+segments. With `--rca T10240` a third process judges a stall of 10,240 ranks meanwhile: the trigger each second, the
+root cause each ten, as the watch of a job with an open incident does; with `--watch` a `mycroft watch` follows the
+store, and how long its looks took is printed.
 
 Exit status 1 if not every batch of the time was taken, or not every row is in the segments afterwards.
 """
@@ -26,6 +27,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -50,6 +52,7 @@ RANKS = 8
 ROWS = {"state": 280, "op": 64, "flow": 32, "heartbeat": 8}
 ROWS_S = sum(ROWS.values())
 RECORD_BYTES = 72
+CAUSE_EVERY_S = 10
 HOST = "host-000000"
 _TIMES = ("ts", "end_ts", "enq_ts", "kstart_ts", "oldest_open_ts", "progress_ts")
 _NOISY = ("dur_ns", "net_busy_ns", "net_max_ns", "peer_wait_ns", "post_delay_ns", "flush_ns", "gpu_hold_ns", "bytes")
@@ -390,12 +393,16 @@ def judge(topology: str) -> int:
         def tick() -> None:
             scan(store, since_ns=since, until_ns=at_ns, detectors=seconds, offsets=offsets)
 
-        while not stop.is_set():
-            for work, times in ((tick, ticks), (lambda: flow_findings(store, at=at_ns), causes)):
-                if not stop.is_set():
-                    wall, cpu = time.monotonic(), time.process_time()
-                    work()
-                    times.append((time.monotonic() - wall, time.process_time() - cpu))
+        second = 0
+        while not stop.wait(1.0):
+            second += 1
+            works: list[tuple[Callable[[], object], list[tuple[float, float]]]] = [(tick, ticks)]
+            if second % CAUSE_EVERY_S == 0:
+                works.append((lambda: flow_findings(store, at=at_ns), causes))
+            for work, times in works:
+                wall, cpu = time.monotonic(), time.process_time()
+                work()
+                times.append((time.monotonic() - wall, time.process_time() - cpu))
     for name, times in (("trigger tick", ticks), ("root cause", causes)):
         if times:
             wall, cpu = (statistics.median(column) for column in zip(*times, strict=True))

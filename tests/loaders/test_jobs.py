@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from mycroft.loaders import Store
@@ -153,6 +154,17 @@ def test_a_profiler_s_groups_of_one_size_are_of_one_job_and_of_two_sizes_of_two(
     assert side("a", 4, 4).contradicts(side("b", 8, 8))
     assert not side("a", 8, 8).contradicts(side("b", 8, 7))
     assert not side("a", 4, 4).contradicts(side("b", 8, 7))
+
+
+def test_a_process_that_a_source_names_without_a_row_joins_its_file() -> None:
+    finder = JobFinder()
+    for file_id in (1, 2):
+        rows = pl.DataFrame({"file_id": [file_id] * 2, "rank": [0, 1], "pid": [70 + file_id, 80 + file_id]})
+        finder.see("stacks", rows.select("file_id", "rank", *(["pid"] if file_id == 1 else [])))
+    names = {1: "stacks/all.txt", 2: "trace.parquet"}
+    assert len(finder.jobs(names, ["node0"]).parts) == 2
+    finder.process(2, 0, 71)
+    assert finder.jobs(names, ["node0"]).parts == []
 
 
 def test_one_file_for_each_rank_is_one_side() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -107,6 +108,18 @@ def test_export_loads_as_the_rings_do(job: Path, tmp_path: Path, suffix: str) ->
     assert summary.formats == {"mycroft_trace": 1}
     for name in names:
         assert found[name].drop("file_id", strict=False).equals(rings[name].drop("file_id", strict=False)), name
+
+
+def test_silence_of_an_agent_is_exported_and_loaded(job: Path, tmp_path: Path) -> None:
+    traces = [open_trace(p) for p in sorted(job.glob("*.ring"))]
+    traces[2] = replace(traces[2], unheard=True)
+    exports = tmp_path / "exports"
+    exports.mkdir()
+    export_trace(traces, exports / "all.parquet", format_="parquet")
+    _, found = tables(exports, tmp_path / "t.duckdb", "events")
+    said = found["events"].filter(pl.col("name") == "unheard")
+    assert said["rank"].to_list() == [2]
+    assert said["text"].to_list() == ["nothing comes from the agent on host-2 any more"]
 
 
 def test_rank_is_found_by_the_largest_communicator_where_no_launcher_told_it(tmp_path: Path) -> None:
