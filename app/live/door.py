@@ -19,11 +19,11 @@ from typing import IO, Any, Final
 import flask
 import msgspec
 
-from mycroft.app.live.receiver import MOST_FILE_BYTES, bearer_of, refusal_of
+from mycroft.app.live.receiver import MOST_FILE_BYTES, bearer_of
 from mycroft.app.live.state import EvidenceRequest, LiveState
 from mycroft.app.live.tokens import AgentToken, allowed, is_known
 from mycroft.errors import MycroftError
-from mycroft.loaders.collector import BusyError, Collector, Taken, Ticket
+from mycroft.loaders.collector import BusyError, Collector, FullError, Taken, Ticket
 from mycroft.tracer.agent.batch import MOST_WIRE_BYTES, key_of
 
 LOG: Final = logging.getLogger("mycroft.collector")
@@ -44,6 +44,15 @@ Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 class _TooLargeError(Exception):
     """More bytes came than may."""
+
+
+def _refusal_of(error: Exception) -> tuple[str, int, int | None]:
+    """Return what an agent is told of a batch that was not taken: words, status, and after how long to come again."""
+    if isinstance(error, BusyError):
+        return str(error), 429, 1
+    if isinstance(error, FullError):
+        return str(error), 507, 5
+    return str(error), 400, None
 
 
 class Door:
@@ -70,8 +79,11 @@ class Door:
             await self._live(receive, send)
         elif scope["type"] != "http":
             raise RuntimeError(f"the collector speaks HTTP, not {scope['type']}")
-        elif scope["path"] == "/api/v1/batch" and scope["method"] == "POST":
-            await self._batch(scope, receive, send)
+        elif scope["path"] == "/api/v1/batch":
+            if scope["method"] == "POST":
+                await self._batch(scope, receive, send)
+            else:
+                await _say(send, 405, "the method is not allowed: batches are posted")
         elif scope["method"] != "POST":
             # Nothing that is only read has a body: whoever sends one all the same must not hold a place with it.
             await self._other(scope, _nothing, send)
@@ -121,7 +133,7 @@ class Door:
             if not isinstance(offered, Taken):
                 await self._committed(offered)
         except (MycroftError, _TooLargeError) as error:
-            text, status, retry_s = refusal_of(error)
+            text, status, retry_s = _refusal_of(error)
             await _say(send, status, text, retry_s=retry_s)
             return
         self._look()

@@ -1,7 +1,6 @@
-"""The collector's HTTP side: batches and evidence from agents, health, and the numbers for Prometheus.
+"""The collector's HTTP side behind its door: evidence from agents, health, and the numbers for Prometheus.
 
-A server of its own on a port of its own: it knows no pages and opens no traces. 204 is said only once a batch is on
-disk; 200 with a body asks the agent for evidence.
+A server of its own on a port of its own: it knows no pages and opens no traces. Batches are the door's.
 """
 
 from __future__ import annotations
@@ -9,8 +8,6 @@ from __future__ import annotations
 import logging
 import os
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,15 +18,13 @@ from werkzeug.exceptions import HTTPException
 from mycroft.app.live import metrics
 from mycroft.app.live.state import LiveError, LiveState, safe_name
 from mycroft.app.live.tokens import AgentToken, allowed
-from mycroft.loaders.collector import BusyError, Collector, FullError
-from mycroft.tracer.agent.batch import MOST_WIRE_BYTES, BatchError, key_of
+from mycroft.loaders.collector import Collector
 
 LOG: Final = logging.getLogger("mycroft.collector")
 MOST_FILE_BYTES: Final = 64 << 20
 MOST_INCIDENT_BYTES: Final = 512 << 20
 # A job of a million ranks has five hundred relays, each of which may bring some.
 _MOST_FILES: Final = 1200
-_LOOK_S: Final = 0.5
 
 
 def incident_folder(data_dir: Path, incident: str) -> Path:
@@ -43,40 +38,10 @@ def bearer_of(header: str) -> str | None:
     return token.strip() if scheme.lower() == "bearer" and token else None
 
 
-def refusal_of(error: Exception) -> tuple[str, int, int | None]:
-    """Return what an agent is told of a batch that was not taken: words, status, and after how long to come again."""
-    if isinstance(error, BusyError):
-        return str(error), 429, 1
-    if isinstance(error, FullError):
-        return str(error), 507, 5
-    return str(error), 400, None
-
-
-class _Waiting:
-    """The hosts that are to be asked for evidence, looked up at most twice a second for all agents together."""
-
-    def __init__(self, state: LiveState) -> None:
-        self._state = state
-        self._hosts: set[str] = set()
-        self._at = 0.0
-        self._lock = threading.Lock()
-
-    def __contains__(self, host: str) -> bool:
-        with self._lock:
-            if time.monotonic() - self._at > _LOOK_S:
-                self._hosts, self._at = self._state.waiting_hosts(), time.monotonic()
-            return host in self._hosts
-
-    def forget(self) -> None:
-        with self._lock:
-            self._at = 0.0
-
-
 def create_receiver(collector: Collector, state: LiveState, *, tokens: tuple[AgentToken, ...] = ()) -> flask.Flask:
     """Make the application; `collector` has been started."""
     server = flask.Flask("mycroft.collector", static_folder=None)
     server.config["MAX_CONTENT_LENGTH"] = MOST_FILE_BYTES
-    waiting = _Waiting(state)
 
     def admit(host: str) -> None:
         token = bearer_of(flask.request.headers.get("Authorization", ""))
@@ -95,28 +60,6 @@ def create_receiver(collector: Collector, state: LiveState, *, tokens: tuple[Age
     def _bug(error: Exception) -> Any:  # pyright: ignore[reportUnusedFunction]
         LOG.exception("%s %s", flask.request.method, flask.request.path)
         return _say(f"internal error ({type(error).__name__}); the collector's log has the details", 500)
-
-    @server.post("/api/v1/batch")
-    def _batch() -> Any:  # pyright: ignore[reportUnusedFunction]
-        length = flask.request.content_length
-        if length is None:
-            return _say("a batch needs a Content-Length", 411)
-        if length > MOST_WIRE_BYTES:
-            return _say(f"a batch of {length} bytes; at most {MOST_WIRE_BYTES} are taken", 413)
-        wire = flask.request.get_data(cache=False)
-        try:
-            key = key_of(wire)
-            admit(key.host)
-            collector.take(wire)
-        except (BatchError, BusyError, FullError) as error:
-            text, status, retry_s = refusal_of(error)
-            return _say(text, status, retry_s=retry_s)
-        if key.host in waiting:
-            requests = state.hand_requests(key.host)
-            waiting.forget()
-            if requests:
-                return flask.jsonify(requests=[request.asked() for request in requests])
-        return "", 204
 
     @server.post("/api/v1/evidence")
     def _evidence() -> Any:  # pyright: ignore[reportUnusedFunction]
@@ -175,11 +118,5 @@ def _write_through(folder: Path, name: str, data: bytes) -> None:
         raise
 
 
-def _say(text: str, status: int, *, retry_s: int | None = None) -> flask.Response:
-    answer = flask.Response(text + "\n", status, mimetype="text/plain")
-    if retry_s is not None:
-        answer.headers["Retry-After"] = str(retry_s)
-    return answer
-
-
-Wsgi = Callable[..., Any]
+def _say(text: str, status: int) -> flask.Response:
+    return flask.Response(text + "\n", status, mimetype="text/plain")

@@ -182,13 +182,13 @@ def test_full_disk_of_the_collector_is_said_to_the_agent_which_keeps_the_batch(
         with no_room_beyond(64):
             wait = one.sender.send_one()
             assert wait is not None and wait > 0
-            client = server.app.test_client()
+            client = server.client()
             assert client.get("/healthz").status_code == 503
             assert "mycroft_disk_problem 1" in client.get("/metrics").text
         assert len(one.spool) == 1
         send_all(one)
         one.close()
-    assert server.app.test_client().get("/healthz").status_code == 200
+    assert server.client().get("/healthz").status_code == 200
     assert len(stored_rows(server)) > 0
 
 
@@ -212,7 +212,7 @@ def test_tokens_speak_for_their_hosts_only(tmp_path: Path) -> None:
     tokens = (AgentToken(digest_of(TOKEN), "gpu-*"), AgentToken(digest_of("another-token-here"), "*"))
     batch = a_batch(tmp_path / "rings")
     with receiving(tmp_path / "data", tokens) as server:
-        client = server.app.test_client()
+        client = server.client()
 
         def post(host: str, token: str | None) -> int:
             headers = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -229,11 +229,11 @@ def test_every_address_of_the_collector_that_changes_anything_asks_for_a_token(t
     with receiving(tmp_path / "data", (AgentToken(digest_of(TOKEN)),)) as server:
         request = server.state.ask("incident", "host0", ["p"])
         batch = numbered(a_batch(tmp_path / "rings"), 1)
-        client = server.app.test_client()
-        for rule in server.app.url_map.iter_rules():
-            if "POST" in (rule.methods or set()):
-                answer = client.post(rule.rule, data=batch, headers={"X-Mycroft-Request": request})
-                assert answer.status_code == 401, rule.rule
+        client = server.client()
+        rules = [rule.rule for rule in server.app.url_map.iter_rules() if "POST" in (rule.methods or set())]
+        for address in ("/api/v1/batch", *rules):
+            answer = client.post(address, data=batch, headers={"X-Mycroft-Request": request})
+            assert answer.status_code == 401, address
 
 
 def test_open_collector_stays_on_loopback(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_token_file_that_protects_nothing_is_refused(tmp_path: Path, text: str, 
 
 
 def test_what_is_no_batch_is_refused_with_the_reason(server: Receiving) -> None:
-    client = server.app.test_client()
+    client = server.client()
     assert client.post("/api/v1/batch", data=b"hello").status_code == 400
     assert client.post("/api/v1/batch", data=bytes(9 << 20)).status_code == 413
     assert client.get("/api/v1/batch").status_code == 405
@@ -259,7 +259,7 @@ def test_what_is_no_batch_is_refused_with_the_reason(server: Receiving) -> None:
 
 
 def test_metrics_name_no_host_rank_or_job(server: Receiving, tmp_path: Path) -> None:
-    client = server.app.test_client()
+    client = server.client()
     batch = a_batch(tmp_path / "rings")
     for number in range(30):
         client.post("/api/v1/batch", data=numbered(batch, 1, host=f"host-{number}"))
@@ -336,7 +336,7 @@ def test_agent_brings_stacks_logs_and_ring_of_the_processes_that_were_asked_for(
 
 
 def test_evidence_that_was_not_asked_for_is_refused(server: Receiving) -> None:
-    client = server.app.test_client()
+    client = server.client()
     headers = {"X-Mycroft-Request": "nothing", "X-Mycroft-Name": "x.log"}
     assert client.post("/api/v1/evidence", data=b"x", headers=headers).status_code == 404
     request = server.state.ask("incident", "host0", ["p"])
