@@ -20,6 +20,9 @@ ACCUSED_SILENT: Final = 0.8
 NEVER_HEARD: Final = 0.6
 # Rows of a collector: rules take a rank that is silent for one that is gone, and so is one whose agent was stopped.
 UNHEARD: Final = 0.4
+# ... but that an agent alone falls silent at the very moment at which the job stops is a rare coincidence.
+UNHEARD_SINCE: Final = 0.75
+UNHEARD_SINCE_NS: Final = 3_000_000_000
 AGREES: Final = 1.2
 CONTRADICTS: Final = 0.5
 # A link that loses the receiver's word of what it posted leaves a sender that has data and does not send.

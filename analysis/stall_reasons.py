@@ -16,6 +16,8 @@ from mycroft.analysis.certainty import (
     OP_LEVEL_DEVICE,
     SEND_ONLY,
     UNHEARD,
+    UNHEARD_SINCE,
+    UNHEARD_SINCE_NS,
     Certainty,
 )
 from mycroft.analysis.config import NS_PER_S
@@ -206,7 +208,10 @@ def certainty_of(snapshot: Snapshot, w: Weight) -> Certainty:
     if w.sink == "proxy":
         found.add("credit", LOST_CREDIT, LOST_CREDIT_WORDS)
     if w.unheard:
-        found.add("heard", UNHEARD, unheard_words(w.unheard))
+        fell = max((snapshot.heard[r] for r in w.ranks if r in snapshot.heard), default=0)
+        since = w.sink in ("crash", "silent") and fell >= snapshot.at_ns - w.age_ns - UNHEARD_SINCE_NS
+        words = unheard_words(w.unheard) + ("; it fell silent as the job stopped" if since else "")
+        found.add("heard", UNHEARD_SINCE if since else UNHEARD, words)
     if w.minority:
         found.add("order", MINORITY, "of two orders the one of fewer ranks is named: neither is wrong by itself")
     found.add("corroboration", AGREES if w.agrees else 1.0, "a device says so too" if w.agrees else "no other source")

@@ -5,12 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from mycroft.analysis.diagnosis import diagnose
 from mycroft.analysis.flow_findings import flow_findings
 from mycroft.analysis.verdict import Verdict
+from mycroft.loaders.collector.segments import TIME_OF
 from mycroft.loaders.memory import load_traces
+from mycroft.tracer import Trace
 from mycroft.tracer.simulator import simulated_traces
 from tests.analysis.simulated_jobs import Damage, Job, damaged, job, shuffled, thinned, with_clock_off, without
 
@@ -23,6 +27,15 @@ STALLS = {
     "absent": ("absent", 18.0),
 }
 SLOW = {"gpu_power": "slow_compute", "nic_bw": "slow_nic", "qp_slow30": "slow_nic"}
+
+
+def until(trace: Trace, last_ns: int) -> Trace:
+    """A trace as far as its agent told of it."""
+    tables = {
+        kind: table.filter(pc.fill_null(pc.less_equal(table.column(TIME_OF[kind]).cast(pa.int64()), last_ns), True))
+        for kind, table in trace.tables.items()
+    }
+    return replace(trace, tables=tables, last_tick_ns=min(trace.last_tick_ns or last_ns, last_ns))
 
 
 def told(verdict: Verdict) -> tuple[str, str, tuple[int, ...], tuple[str, ...], bool]:
@@ -126,19 +139,39 @@ def test_without_kernel_events_nobody_else_is_named_for_a_gpu_that_hangs() -> No
     assert all(blind.rank in f.root_cause.ranks or f.confidence != "high" for f in findings)
 
 
-def test_a_rank_whose_agent_is_silent_is_not_called_dead_with_confidence() -> None:
+@pytest.mark.parametrize(("before_s", "confidence"), [(0.0, "medium"), (8.0, "low")])
+def test_silence_of_an_agent_is_no_sure_sign_that_its_ranks_are_dead(before_s: float, confidence: str) -> None:
     broken = job("crash")
-    traces = [replace(trace, unheard=trace.process.host == broken.host) for trace in simulated_traces(broken.simulated)]
-    unheard = load_traces(traces, name="unheard")
+    last = broken.after(-before_s)
+    traces = [
+        replace(until(trace, last), unheard=True) if trace.process.host == broken.host else trace
+        for trace in simulated_traces(broken.simulated)
+    ]
+    store = load_traces(traces, name="unheard")
 
-    (sure,) = flow_findings(broken.store, at=broken.after(8.0))
-    (unsure,) = flow_findings(unheard, at=broken.after(8.0))
+    (finding,) = flow_findings(store, at=broken.after(12.0))
 
-    assert sure.root_cause == unsure.root_cause
-    assert (sure.confidence, unsure.confidence) == ("high", "low")
-    assert unsure.confidence_why[0].startswith(f"nothing is heard of {broken.host}: it may be the host, or only its")
+    assert (finding.category, finding.root_cause.hosts) == ("process_died", (broken.host,))
+    assert finding.confidence == confidence
+    (why,) = [why for why in finding.confidence_why if "nothing is heard of" in why]
+    assert why.startswith(f"nothing is heard of {broken.host}: it may be the host, or only its agent")
+    assert ("as the job stopped" in why) == (before_s == 0.0)
     # The same after the fact, from the same rows.
-    assert [f.confidence for f in diagnose(unheard).findings] == ["low"]
+    assert [f.confidence for f in diagnose(store).findings] == [confidence]
+
+
+@pytest.mark.parametrize("fault", ["crash", "nic_down"])
+def test_a_host_whose_agent_fell_silent_before_is_not_blamed_for_another(fault: str) -> None:
+    broken = job(fault)
+    traces = [
+        replace(until(trace, broken.after(-8.0)), unheard=True) if trace.process.host == "sim1" else trace
+        for trace in simulated_traces(broken.simulated)
+    ]
+
+    findings = flow_findings(load_traces(traces, name="unheard"), at=broken.after(12.0))
+
+    assert broken.rank in findings[0].root_cause.ranks
+    assert "sim1" not in {host for finding in findings for host in finding.root_cause.hosts}
 
 
 def test_every_term_of_the_certainty_is_shown() -> None:
