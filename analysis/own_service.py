@@ -314,7 +314,7 @@ class _Builder:
         for start, size in zip(compared.starts, compared.sizes, strict=True):
             if size >= 3:
                 some = compared.order[start : start + size]
-                others = _median_of_others(mean[some])
+                others = median_of_others(mean[some])
                 x[some] = np.log((mean[some] + FLOOR_NS) / (others + FLOOR_NS))
                 cost[some] = (mean[some] - others) * times[some]
         known = ~np.isnan(x)
@@ -426,7 +426,7 @@ class _Builder:
         return self._metric(name, it[per.first], (rank[per.first],), per.medians(x), cost)
 
 
-def _median_of_others(values: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
+def median_of_others(values: np.ndarray[Any, np.dtype[np.float64]]) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Return for each value the median of all but it."""
     order = np.argsort(values, kind="stable")
     ranked = values[order]

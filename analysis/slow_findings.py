@@ -43,7 +43,7 @@ DAY_H: Final = 24.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class Kind:
     category: str
     component: Component
     what: str
@@ -54,8 +54,8 @@ class _Kind:
     """(category, why not told apart or why rejected)."""
 
 
-_KINDS: Final[dict[str, _Kind]] = {
-    "gpu": _Kind(
+KINDS: Final[dict[str, Kind]] = {
+    "gpu": Kind(
         "slow_compute",
         "gpu",
         "The GPU of {who} takes {ratio:.2f} times as long as its peers to get from one operation to the next",
@@ -65,28 +65,28 @@ _KINDS: Final[dict[str, _Kind]] = {
             ("slow_gpu", "power cap, heat, a bad SM and another program on this GPU look the same without its clocks"),
         ),
     ),
-    "host_gpu": _Kind(
+    "host_gpu": Kind(
         "slow_compute",
         "host",
         "All ranks of {who} take {ratio:.2f} times as long as other hosts to get from one operation to the next",
         "top; nvidia-smi pmon -c 1; whether the data of this replica is longer than the others'",
         (("slow_gpu", "not one GPU but all of the host are slow, and equally"),),
     ),
-    "app": _Kind(
+    "app": Kind(
         "slow_compute",
         "process",
         "The process of {who} comes late to its operations: its host part takes {ratio:.2f} times what others take",
         "py-spy record --pid <pid> -d 30: data loader, garbage collection or the interpreter's lock",
         (("dataloader", "data loader, garbage collection and other Python look the same without a stack"),),
     ),
-    "qp": _Kind(
+    "qp": Kind(
         "slow_nic",
         "nic",
         "Channel {channel} of {who} takes {ratio:.2f} times as long in the network as its peers, its others do not",
         "perfquery and counters of this queue pair; the path that its hash takes",
         (("slow_nic", "its other channels are as fast as ever: not the whole device"),),
     ),
-    "nic": _Kind(
+    "nic": Kind(
         "slow_nic",
         "nic",
         "Everything that {who} sends and receives takes {ratio:.2f} times as long in the network as its peers' data",
@@ -96,14 +96,14 @@ _KINDS: Final[dict[str, _Kind]] = {
             ("network_congestion", "the other devices of its host are as fast as ever"),
         ),
     ),
-    "pcie": _Kind(
+    "pcie": Kind(
         "pcie_degraded",
         "host",
         "Data of {who} takes {ratio:.2f} times as long in the network, and longer still to reach its GPU's memory",
         "lspci -vv | grep -i lnksta; nvidia-smi -q -d PCIE",
         (("slow_nic", "flushes to the GPU's memory became slow as well: the bus, not the wire"),),
     ),
-    "host_nic": _Kind(
+    "host_nic": Kind(
         "network_congestion",
         "network",
         "The network devices of {who} are slow together: their data takes {ratio:.2f} times as long as other hosts'",
@@ -113,7 +113,7 @@ _KINDS: Final[dict[str, _Kind]] = {
             ("network_congestion", "traffic of the host and of its leaf look the same: no other host is slow"),
         ),
     ),
-    "path": _Kind(
+    "path": Kind(
         "slow_nic",
         "nic",
         "A flow between {who} takes {ratio:.2f} times as long as its peers, and nothing else of either end does",
@@ -122,7 +122,7 @@ _KINDS: Final[dict[str, _Kind]] = {
     ),
 }
 # The wire keeps up, only what comes after it does not.
-_BUS_ALONE: Final = _Kind(
+BUS_ALONE: Final = Kind(
     "pcie_degraded",
     "host",
     "What arrives at {who} takes {ratio:.0f} times as long as at its peers until its GPU sees it",
@@ -130,7 +130,7 @@ _BUS_ALONE: Final = _Kind(
     (("slow_nic", "its network is as fast as its peers': the bus, not the wire"),),
 )
 _TABLE: Final = {"G": "coll_ops", "H": "coll_ops", "HG": "coll_ops"}
-_METRIC_WORDS: Final = {
+METRIC_WORDS: Final = {
     "G": "GPU time between operations",
     "H": "host time between operations",
     "HG": "GPU time of the host between operations",
@@ -142,7 +142,7 @@ _METRIC_WORDS: Final = {
     "ER": "network time of what it receives all-to-all",
     "FL": "time until data is visible to the GPU",
 }
-_STANDING_WORDS: Final = {"G": _METRIC_WORDS["G"], "S": _METRIC_WORDS["S"], "PS": _METRIC_WORDS["PS"]}
+_STANDING_WORDS: Final = {"G": METRIC_WORDS["G"], "S": METRIC_WORDS["S"], "PS": METRIC_WORDS["PS"]}
 
 
 def find_slowness(
@@ -211,7 +211,7 @@ class _Teller:
 
     def finding(self, one: Culprit, others: Sequence[Culprit], number: int) -> Finding:
         """Compose one finding."""
-        kind = _BUS_ALONE if one.metrics == ("FL",) else _KINDS[one.component]
+        kind = BUS_ALONE if one.metrics == ("FL",) else KINDS[one.component]
         one_of = len(one.ranks) > 1
         hosts = self._hosts(one)
         who = self._who(one)
@@ -227,7 +227,7 @@ class _Teller:
         )
         metric = one.metrics[0]
         why = (
-            f"{_METRIC_WORDS[metric]}: {one.ratio:.2f} times the usual ratio to {one.peers} peers "
+            f"{METRIC_WORDS[metric]}: {one.ratio:.2f} times the usual ratio to {one.peers} peers "
             f"(5-95 % of iterations: {one.spread[0]:.2f}-{one.spread[1]:.2f}; usual scatter {one.scatter:.1%})."
         )
         return Finding(
@@ -247,7 +247,7 @@ class _Teller:
                 *(Alternative(c, one.ranks, words) for c, words in kind.twins),
                 *(
                     Alternative(
-                        _KINDS[o.component].category,
+                        KINDS[o.component].category,
                         o.ranks,
                         f"costs {o.cost_s:.3f} s per iteration: a finding of its own",
                     )
@@ -331,8 +331,8 @@ class _Teller:
             if one.channel is not None and table == "flow_ops":
                 key |= {"channel": one.channel, "dir": "send"}
             over = self.row - one.begun + 1
-            claim = f"{_METRIC_WORDS[metric]} of {who}: {one.ratio:.2f} times the usual, over {over} iterations"
+            claim = f"{METRIC_WORDS[metric]} of {who}: {one.ratio:.2f} times the usual, over {over} iterations"
             if metric == "FL" and one.metrics[0] != "FL":
-                claim = f"{_METRIC_WORDS[metric]} of {who} rose as well"
+                claim = f"{METRIC_WORDS[metric]} of {who} rose as well"
             rows.append(Evidence(id=f"e{len(rows) + 1}", claim=claim, table=table, key=key, source="tracer"))
         return tuple(rows)

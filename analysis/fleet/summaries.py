@@ -30,7 +30,7 @@ STANDS_NS: Final = 5 * NS_PER_S
 # Of all ranks, at most this share is asked for raw rows, and never more than so many.
 MOST_SHARE: Final = 0.01
 MOST_RANKS: Final = 10_000
-_FEW: Final = 64
+FEW: Final = 64
 
 OP_STATES: Final = Reduction(
     name="op_states",
@@ -173,9 +173,9 @@ def find_suspects(summaries: Table, *, at_ns: int, most_ranks: int | None = None
     places = pl.concat([_collectives(rows), _pairs(rows)]).unique(["node", "rank", "came"])
     graph = _Graph(rows, places)
     standing = graph.ends(before=at_ns - STANDS_NS)
-    limit = most_ranks if most_ranks is not None else max(_FEW, min(MOST_RANKS, int(told * MOST_SHARE)))
+    limit = most_ranks if most_ranks is not None else max(FEW, min(MOST_RANKS, int(told * MOST_SHARE)))
     wanted = [set(one.ranks) for one in standing]
-    chosen, left_out = _chosen([*wanted, *_neighbours(rows, set[int]().union(*wanted))], limit, must=len(wanted))
+    chosen, left_out = chosen_of([*wanted, *_neighbours(rows, set[int]().union(*wanted))], limit, must=len(wanted))
     waiting = rows.filter(pl.col("open") & (pl.col("open_enq") <= at_ns - STANDS_NS))["rank"].n_unique()
     return Suspects(told, waiting, tuple(standing), tuple(sorted(chosen)), left_out)
 
@@ -190,7 +190,7 @@ def _neighbours(rows: pl.DataFrame, ranks: set[int]) -> list[set[int]]:
     return sorted((set(members) for _, members in groups.iter_rows()), key=lambda m: (len(m), min(m)))
 
 
-def _chosen(groups: Sequence[set[int]], limit: int, *, must: int) -> tuple[set[int], int]:
+def chosen_of(groups: Sequence[set[int]], limit: int, *, must: int) -> tuple[set[int], int]:
     """Return the ranks of groups, whole ones only, up to a limit; and how many of the first `must` are not in them.
 
     The first group is begun even where it alone is beyond the limit.

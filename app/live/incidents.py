@@ -226,10 +226,11 @@ class Incidents:
             for incident in self.state.incidents(job=self.job, only_open=True)
         )
 
-    def end(self) -> None:
-        """Close everything: the job is over."""
-        for name in list(self._open):
-            self._close(name)
+    def end(self, *, only: str | None = None) -> None:
+        """Close everything, for the job is over; or what has one status only."""
+        for name, seen in list(self._open.items()):
+            if only is None or seen.status == only:
+                self._close(name)
 
     def _open_one(self, finding: Mapping[str, Any], why: str) -> None:
         incident = self.state.open_incident(self.job, finding, why=why or "first found")

@@ -27,6 +27,7 @@ from mycroft.analysis.fleet.summaries import DIMENSIONS, OP_STATES, STANDS_NS, s
 from mycroft.app.config import ConfigError, read_token
 from mycroft.app.live.config import LiveConfig
 from mycroft.app.live.ranks import newest_of_each_rank
+from mycroft.app.live.relay_measures import JobWindow, Measures
 from mycroft.app.live.watch import PATIENCE_S
 from mycroft.loaders.collector import Process, Window, fresh_until, traces_of
 from mycroft.loaders.collector.segments import TIME_OF
@@ -37,7 +38,17 @@ from mycroft.tracer.agent.batch import MOST_WIRE_BYTES, Batch, BatchKey, encode
 from mycroft.tracer.agent.requests import Requests, Trouble
 from mycroft.tracer.agent.sender import Answer, Collector, Request, Sender
 from mycroft.tracer.agent.spool import Spool
-from mycroft.tracer.agent.summary import COLUMNS, MOST_NAMES, MOST_PARTS, MOST_ROWS, RELAY_PREFIX, Part, Summary
+from mycroft.tracer.agent.summary import (
+    COLUMNS,
+    MOST_MEASURES,
+    MOST_NAMES,
+    MOST_PARTS,
+    MOST_PLACES,
+    MOST_ROWS,
+    RELAY_PREFIX,
+    Part,
+    Summary,
+)
 from mycroft.tracer.arrow import pa, pc
 
 if TYPE_CHECKING:
@@ -135,13 +146,18 @@ class Relay:
         self.boot = secrets.token_hex(8)
         self._seq = 0
         self._operations = Operations()
-        self.window = Window(config.store_dir, span_s=WINDOW_S, most_in_all=_MOST_IN_ALL, follow=self._operations.take)
+        self._measures = Measures(int(config.summary_s * 1e9))
+        self.window = Window(config.store_dir, span_s=WINDOW_S, most_in_all=_MOST_IN_ALL, follow=self._follow)
         self.requests = Requests(LOG, what="rows")
         self.sender = Sender(self.collector, self.spool, on_request=self.requests.take)
         self._version = metadata.version("mycroft-trace")
         self._stopping = threading.Event()
         self._stood_since: float | None = None
         self._trouble = Trouble(LOG)
+
+    def _follow(self, kind: str, rows: Any) -> None:
+        self._operations.take(kind, rows)
+        self._measures.take(kind, rows)
 
     # ---- summaries -----------------------------------------------------------------
 
@@ -167,8 +183,9 @@ class Relay:
         return summary
 
     def summary(self) -> Summary:
-        """Return how far every rank has come, and what it stands in."""
+        """Return how far every rank has come, what it stands in, and what its own service took."""
         parts: list[Part] = []
+        windows: list[JobWindow] = []
         who: list[tuple[str, int, int, int, int | None, int | None]] = []
         part_of: list[int] = []
         for group in self.window.jobs()[:MOST_PARTS]:
@@ -176,10 +193,15 @@ class Relay:
             gone = set(silent)
             processes = newest_of_each_rank(group)
             told = [process.status.process.world_size for process in processes]
+            comm = min(c.hash for process in processes for c in process.status.communicators if c.hash)
+            speaking = [process for process in processes if process.host not in gone]
+            window = self._measures.due(len(parts), comm, at_ns, speaking)
+            if window is not None:
+                windows.append(window)
             parts.append(
                 Part(
                     at_ns=at_ns,
-                    comm=min(c.hash for process in processes for c in process.status.communicators if c.hash),
+                    comm=comm,
                     job=next((process.status.job for process in processes if process.status.job), "")[:200],
                     world_size=max((size for size in told if size), default=None),
                     processes=len(processes),
@@ -187,6 +209,8 @@ class Relay:
                     hosts=len({process.host for process in processes}),
                     silent=tuple(silent[:MOST_NAMES]),
                     silent_count=len(silent),
+                    window=window.number if window is not None else 0,
+                    places=_places(window) if window is not None else (),
                 )
             )
             for process in processes:
@@ -205,8 +229,19 @@ class Relay:
         rows = _rows_of(operations, who[:MOST_ROWS], part_of[:MOST_ROWS])
         if len(who) > MOST_ROWS:
             self._trouble.say(f"{len(who)} summaries; {MOST_ROWS} are sent: use more relays")
-        latest = max((part.at_ns for part in parts), default=0)
-        return Summary(at_ns=latest, rows=rows, parts=parts, every_s=self.config.summary_s)
+        self._measures.forget(part.comm for part in parts)
+        measures = self._measures.measured(windows)
+        if measures.num_rows > MOST_MEASURES:
+            self._trouble.say(f"{measures.num_rows} measures; {MOST_MEASURES} are sent: use more relays")
+            measures = measures.slice(0, MOST_MEASURES)
+        return Summary(
+            at_ns=max((part.at_ns for part in parts), default=0),
+            rows=rows,
+            parts=parts,
+            every_s=self.config.summary_s,
+            measures=measures,
+            window_ns=self._measures.window_ns,
+        )
 
     def _stands(self, summary: Summary) -> bool:
         old = pc.less_equal(summary.rows.column("open_enq"), summary.at_ns - STANDS_NS)
@@ -320,6 +355,10 @@ def _rows_of(
     told = made.join(parts, on=["rank", "comm"], how="inner").sort("part", "rank", "comm_size", "comm")
     rows: Any = told.select(COLUMNS.names).to_arrow()
     return rows.cast(COLUMNS)
+
+
+def _places(window: JobWindow) -> tuple[tuple[int, str], ...]:
+    return tuple(sorted((rank, host[:200]) for host, rank in window.places.items()))[:MOST_PLACES]
 
 
 def name_of(rank: int | None, comm: int) -> str:

@@ -4,6 +4,8 @@ What summaries can tell is that a job stands, and which of its operations everyt
 opens that names nobody, the relays of the suspects are asked for their rows, and what these show becomes its verdict.
 A checkpoint looks the same while it is young: nobody is told of the incident before somebody is named or the job has
 stood for as long as a pause may last, and then rows are asked for once more if the first ones named nobody.
+They also tell who became slow, window by window: that incident names whom they accuse, with medium confidence at most,
+and people hear of it once rows of the accused and of their peers were judged, or did not come in time.
 A relay that is silent is left out and said: nothing is known of its ranks, so nobody is named with confidence.
 """
 
@@ -12,7 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -23,6 +25,7 @@ from mycroft.analysis.fleet import merge
 from mycroft.analysis.fleet.summaries import STANDS_NS, SUMMARY, Suspects, find_suspects, rows_of
 from mycroft.app.live.incidents import Event, Incidents, blind_finding
 from mycroft.app.live.relay import MOST_PULLED, name_of
+from mycroft.app.live.relayed_slow import SlowJob, Word
 from mycroft.app.live.state import Incident, LiveState
 from mycroft.app.live.watch import BLIND_S
 from mycroft.loaders.collector import RelaySeen
@@ -104,6 +107,7 @@ class Relayed:
     )
     _first: dict[str, float] = field(default_factory=lambda: dict[str, float]())
     _names: set[str] = field(default_factory=lambda: set[str]())
+    _slow: dict[str, SlowJob] = field(default_factory=lambda: dict[str, SlowJob]())
     numbers: dict[str, int] = field(default_factory=lambda: dict[str, int]())
 
     def tick(self, relays: Iterable[RelaySeen]) -> None:
@@ -121,7 +125,14 @@ class Relayed:
                 # One job that breaks the rules must not blind the watch to the others.
                 LOG.exception("job %s of relays cannot be judged", name)
             ranks += sum(one.part.processes for one in told)
-        self.numbers = {"relays": len(known), "silent": len(silent), "ranks": ranks}
+        held = [job.numbers() for job in self._slow.values()]
+        self.numbers = {
+            "relays": len(known),
+            "silent": len(silent),
+            "ranks": ranks,
+            "entities": sum(numbers["entities"] for numbers in held),
+            "series_bytes": sum(numbers["bytes"] for numbers in held),
+        }
 
     def _by_name(self) -> dict[str, list[_Told]]:
         """Return the jobs by name. What has no rows any more shares no communicator, but is known by its name."""
@@ -173,8 +184,10 @@ class Relayed:
         incidents = self.open_job(name, title)
         if all(one.over for one in told):
             incidents.end()
+            self._slow.pop(name, None)
             return
         self._gather(name)
+        self._release(name, title)
         stamp = tuple(sorted((one.relay.name, one.relay.made_ns, one.number) for one in speaking))
         due = time.monotonic() >= self._next.get(name, 0.0)
         if not speaking:
@@ -191,13 +204,30 @@ class Relayed:
         self._note(name, title, told, left_out)
         at_ns = min(one.part.at_ns for one in speaking if not one.over)
         suspects = self._stands(speaking, at_ns)
-        if suspects is None:
-            incidents.take([], judged=True, why="")
-            return
-        opened = self.state.incidents(job=name, only_open=True)
         unknown = (*left_out, *sorted({host for one in told for host in one.part.silent}))
         if missing:
             unknown = (*unknown, f"{missing} processes of which no relay tells")
+        slow = self._slow.setdefault(name, SlowJob())
+        seen = slow.take(_words(speaking), wrong=incidents.any_open)
+        findings = [_unsure(finding, unknown) for finding in slow.findings]
+        if suspects is None:
+            if slow.to_fetch:
+                self._suspects[name] = (_accused(slow), speaking, at_ns, unknown)
+            seen = [replace(one, findings=tuple(_unsure(f, unknown) for f in one.findings)) for one in seen]
+            incidents.take_iterations(seen, at_ns=max((one.at_ns for one in seen), default=0), stands=False)
+            incidents.take(findings, judged=True, why="summaries show who became slow")
+            self._suspects.pop(name, None)
+            self._next[name] = time.monotonic() + 2 * (time.process_time() - began)
+            return
+        oldest_ns = min((one.oldest_ns for one in speaking if one.oldest_ns is not None), default=at_ns)
+        opened = self.state.incidents(job=name, only_open=True)
+        if any(one.status == "slow" for one in opened):
+            if at_ns - oldest_ns < _PAUSE_NS:
+                # A slow job makes pauses, as others do.
+                incidents.take([dict(one.finding) for one in opened], judged=True, why="the job stands for a moment")
+                return
+            incidents.end(only="slow")
+            opened = self.state.incidents(job=name, only_open=True)
         if opened:
             # It stands still: what was said goes on to be so.
             incidents.take([dict(one.finding) for one in opened], judged=True, why="the job still stands")
@@ -206,7 +236,6 @@ class Relayed:
                 if one.finding["id"] == _STANDS and not self.state.requests(one.incident):
                     self._suspects[name] = (suspects, speaking, at_ns, unknown)
                     self.changed("opened", name, one, title)
-            oldest_ns = min((one.oldest_ns for one in speaking if one.oldest_ns is not None), default=at_ns)
             if at_ns - oldest_ns >= _PAUSE_NS:
                 self._lasting.update(one.incident for one in opened)
                 for one in opened:
@@ -268,11 +297,21 @@ class Relayed:
             self.state.note(incident.incident, _UNSAID, value=True)
             return
         if self.state.noted(incident.incident, _UNSAID):
+            if event == "revised" and incident.status == "slow":
+                return  # rows of the accused may still change it
             self.state.note(incident.incident, _UNSAID, value=False)
             if event in ("closed", "merged"):
                 return
             event = "opened"
         self.tell(event, incident, title)
+
+    def _release(self, job: str, title: str) -> None:
+        """Tell of who is slow, once rows were judged or do not come."""
+        for one in self.state.incidents(job=job, only_open=True):
+            judged = one.trace is not None or self.clock() - one.opened > self.evidence_s
+            if one.status == "slow" and judged and self.state.noted(one.incident, _UNSAID):
+                self.state.note(one.incident, _UNSAID, value=False)
+                self.tell("opened", one, title)
 
     def _asks(self, job: str, incident: Incident) -> bool:
         """Ask for the rows of the suspects of a new incident; return whether it is one that has such."""
@@ -325,11 +364,7 @@ class Relayed:
         """
         if self.is_of(job) and finding["category"] in _PATIENT and incident not in self._lasting:
             return None
-        unknown: list[str] = self.state.noted(incident, _UNKNOWN)
-        if not unknown:
-            return finding
-        said = f"nothing is known of the ranks of {_some(unknown)}"
-        return {**finding, "confidence": "low", "confidence_why": [*finding["confidence_why"], said]}
+        return _unsure(finding, self.state.noted(incident, _UNKNOWN) or ())
 
 
 def patience_s(relay: RelaySeen) -> float:
@@ -348,6 +383,33 @@ def _parts(relay: RelaySeen) -> list[_Told]:
         oldest = pc.min(mine.column("open_enq")).as_py()
         found.append(_Told(relay, number, mine, comms, oldest))
     return found
+
+
+def _words(told: Sequence[_Told]) -> list[Word]:
+    """Return what relays tell of own service, with what they told since they were last looked at."""
+    found: list[Word] = []
+    for one in told:
+        found += [
+            Word(one.relay.name, number, summary, newest=False)
+            for summary in one.relay.measured
+            for number, part in enumerate(summary.parts)
+            if summary is not one.relay.summary and part.window and part.comm == one.part.comm
+        ]
+        found.append(Word(one.relay.name, one.number, one.relay.summary))
+    return found
+
+
+def _accused(slow: SlowJob) -> Suspects:
+    told = slow.numbers()["entities"]
+    return Suspects(told, 0, (), slow.to_fetch, slow.left_out)
+
+
+def _unsure(finding: dict[str, Any], unknown: Sequence[str]) -> dict[str, Any]:
+    """Return a finding with no more confidence than is due where something of the job is not known."""
+    if not unknown:
+        return finding
+    said = f"nothing is known of the ranks of {_some(unknown)}"
+    return {**finding, "confidence": "low", "confidence_why": [*finding["confidence_why"], said]}
 
 
 def _jobs(told: Iterable[_Told]) -> list[list[_Told]]:

@@ -39,6 +39,8 @@ _GO_FIRST: Final = ("state", "foreign", "flow", "heartbeat", "op", "gap")
 _JOINED: Final = 32
 # Batches that are looked at together: their rows are in memory twice for a moment.
 _MOST_AT_ONCE: Final = 2000
+# Summaries of a relay that are kept for their measures until somebody looks.
+_MOST_MEASURED: Final = 2
 _LEAST_SPAN_NS: Final = 20_000_000_000
 
 
@@ -121,13 +123,17 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class RelaySeen:
-    """A relay: the newest of its summaries, and when that came, by our clock."""
+    """A relay: the newest of its summaries, and when that came, by our clock.
+
+    `measured`: the last that have measures, oldest first: each has those of a window that no other has.
+    """
 
     name: str
     seq: int
     made_ns: int
     arrived_s: float
     summary: Summary
+    measured: tuple[Summary, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,7 +333,10 @@ class Window:
         known = self.relays.get(key.host)
         # A relay that was away sends what waited, the oldest first: what is newest counts.
         if known is None or key.made_ns >= known.made_ns:
-            self.relays[key.host] = RelaySeen(key.host, key.seq, key.made_ns, now, summary)
+            measured = known.measured if known is not None else ()
+            if any(part.window for part in summary.parts):
+                measured = (*measured, summary)[-_MOST_MEASURED:]
+            self.relays[key.host] = RelaySeen(key.host, key.seq, key.made_ns, now, summary, measured)
 
     def _spread(self, kind: str, table: Table, *, known: bool = False) -> None:
         """Give every process its rows of a table that is sorted by process; `known`: leave out what it has already."""

@@ -29,7 +29,7 @@ import zstandard
 
 from mycroft.errors import MycroftError
 from mycroft.tracer import _core
-from mycroft.tracer.agent.summary import COLUMNS, RELAY_PREFIX, Head, Summary, problem_of
+from mycroft.tracer.agent.summary import COLUMNS, MEASURES, RELAY_PREFIX, Head, Summary, problem_of
 from mycroft.tracer.arrow import RecordBatch, Schema, Table, ipc, pa
 from mycroft.tracer.export import plain_type
 from mycroft.tracer.trace import FOREIGN_COMM, TABLES, Communicator, Number, Number32, Process, ProcessState, Text
@@ -163,6 +163,11 @@ def _known_hash(kind: str) -> str:
     return _hash_of(schema_of(kind))
 
 
+@functools.cache
+def _summary_hash() -> str:
+    return _hash_of(pa.schema([*COLUMNS, *MEASURES]))
+
+
 def key_of(wire: bytes) -> BatchKey:
     """Return the key of a batch without unpacking it; the bytes are those that were sent.
 
@@ -221,13 +226,17 @@ def encode(batch: Batch) -> bytes:
         told = batch.summary
         rows = told.rows.select(COLUMNS.names).cast(COLUMNS).combine_chunks().to_batches()
         message = rows[0].serialize().to_pybytes() if rows else b""
-        messages.append(message)
+        measures = told.measures.select(MEASURES.names).cast(MEASURES).combine_chunks().to_batches()
+        measured = measures[0].serialize().to_pybytes() if measures else b""
+        messages += [message, measured]
         head = Head(
             at_ns=told.at_ns,
             length=len(message),
-            schema=_hash_of(COLUMNS),
+            schema=_summary_hash(),
             parts=tuple(told.parts),
             every_s=told.every_s,
+            measured=len(measured),
+            window_ns=told.window_ns,
         )
     header = msgspec.json.encode(_Header(batch.rings, batch.gaps, tables, batch.agent, batch.facts, head))
     content = b"".join((_U32.pack(len(header)), header, *messages))
@@ -336,16 +345,27 @@ def _read_message(host: str, kind: str, data: memoryview, schema: Schema) -> Rec
 def _read_summary(host: str, head: Head, data: memoryview) -> Summary:
     if not host.startswith(RELAY_PREFIX):
         raise BatchError(f"summaries of {host}: only relays send them, whose names begin with {RELAY_PREFIX!r}")
-    if head.schema != _hash_of(COLUMNS):
+    if head.schema != _summary_hash():
         raise BatchError(f"summaries of {host} have other columns than this build; use one release")
-    if not 0 <= head.length <= len(data):
-        raise BatchError(f"summaries of {host} with {head.length} bytes")
+    if min(head.length, head.measured) < 0 or head.length + head.measured > len(data):
+        raise BatchError(f"summaries of {host} with {head.length} and {head.measured} bytes")
     rows = pa.Table.from_batches([], schema=COLUMNS)
     if head.length:
         rows = pa.Table.from_batches([_read_message(host, "summary", data[: head.length], COLUMNS)])
-    if problem := problem_of(rows.combine_chunks(), head):
+    measures = pa.Table.from_batches([], schema=MEASURES)
+    if head.measured:
+        message = data[head.length : head.length + head.measured]
+        measures = pa.Table.from_batches([_read_message(host, "measures", message, MEASURES)])
+    if problem := problem_of(rows.combine_chunks(), measures.combine_chunks(), head):
         raise BatchError(f"summaries of {host}: {problem}")
-    return Summary(at_ns=head.at_ns, rows=rows, parts=head.parts, every_s=head.every_s)
+    return Summary(
+        at_ns=head.at_ns,
+        rows=rows,
+        parts=head.parts,
+        every_s=head.every_s,
+        measures=measures,
+        window_ns=head.window_ns,
+    )
 
 
 _I32: Final = struct.Struct("<i")
