@@ -452,6 +452,7 @@ class _Teller:
                 one_of=one_of,
                 blocked=len(cause.blocked),
                 all_blocked=blocked,
+                own=len(set(cause.blocked) & set(ranks)),
                 runner_up=max((len(o.blocked) for o in others), default=0),
                 flow=self.stuck_flow(cause) if last == "flow" or kind in ("net", "circle") else None,
                 age_ns=self.age(cause),

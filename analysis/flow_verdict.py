@@ -50,14 +50,16 @@ def flow_evidence(store: Frames, limits: FlowLimits = FLOW_DEFAULTS, *, at: int 
         return FlowEvidence(None)
     found = find_slowness(store, limits, at=at)
     slow = findings_at(store, found, found.last()) if found is not None else ()
+    stalls = stalls_of(store, snapshot, limits)
     silences = [snapshot.at_ns - ts for ts in snapshot.progress.values()]
     return FlowEvidence(
         snapshot=snapshot,
-        stalls=stalls_of(store, snapshot, limits),
+        stalls=stalls,
         slow=(*intermittent_findings(store, limits, at=at), *slow),
         standing=standing_of(found),
         silence_ns=round(statistics.median(silences)) if silences else 0,
-        unknown=(*_unlearnt(found, limits), *_all_slower(found, limits)),
+        # Of a job that stands nobody asks who is slow.
+        unknown=() if stalls else (*_unlearnt(found, limits), *_all_slower(found, limits)),
     )
 
 

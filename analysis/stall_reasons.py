@@ -173,6 +173,8 @@ class Weight:
     one_of: bool
     blocked: int
     all_blocked: int
+    own: int
+    """How many of the accused are blocked themselves, by what they are accused of."""
     runner_up: int
     flow: FlowKey | None
     """The flow that the walk ended at; None: it ended at an operation or a rank."""
@@ -189,10 +191,10 @@ def certainty_of(snapshot: Snapshot, w: Weight) -> Certainty:
     """Multiply the terms of the design."""
     found = Certainty()
     candidates = max(1, len(w.ranks)) if w.one_of else 1
-    plural = "s" if candidates > 1 else ""
-    found.add("set size", 1 / candidates, f"the evidence fits {candidates} rank{plural} equally")
+    fits = f"the evidence fits {candidates} ranks equally" if candidates > 1 else "the evidence fits nobody else"
+    found.add("set size", 1 / candidates, fits)
     share = w.blocked / w.all_blocked if w.all_blocked else 1.0
-    found.add("blame", share, f"{w.blocked} of {w.all_blocked} blocked ranks wait for it")
+    found.add("blame", share, f"{w.blocked - w.own} of {w.all_blocked - w.own} other blocked ranks wait for it")
     margin = 1 - w.runner_up / max(w.blocked, w.runner_up + 1) if w.runner_up else 1.0
     found.add("margin", margin, f"the next cause blocks {w.runner_up}" if w.runner_up else "no other cause")
     value, words = _sides(snapshot, w)
