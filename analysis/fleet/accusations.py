@@ -15,7 +15,7 @@ from mycroft.analysis.attribution import Culprit
 from mycroft.analysis.case import count_words
 from mycroft.analysis.findings import iso
 from mycroft.analysis.fleet.own_windows import GPU
-from mycroft.analysis.fleet.slow_windows import Accused, ServiceSeries
+from mycroft.analysis.fleet.slow_windows import PACE_LOST, Accused, ServiceSeries
 from mycroft.analysis.fleet.summaries import FEW, MOST_RANKS, MOST_SHARE, chosen_of
 from mycroft.analysis.slow_findings import BUS_ALONE, DAY_H, KINDS, METRIC_WORDS
 from mycroft.analysis.verdict import Alternative, Confidence, Cost, Evidence, Finding, Flow, RootCause
@@ -106,7 +106,7 @@ def _finding(
 
 def _confidence(accused: Accused, one: Culprit, every: Sequence[Culprit]) -> tuple[Confidence, list[str]]:
     doubts = ["only what was usual in each window is known, and no operation: rows of these ranks would decide"]
-    usual, recent = accused.pace
+    usual, recent = accused.pace(one.begun)
     sure = True
     if len(one.ranks) > 1:
         sure = False
@@ -116,7 +116,7 @@ def _confidence(accused: Accused, one: Culprit, every: Sequence[Culprit]) -> tup
         doubts.append("somebody else costs as much or nearly so")
     if usual <= 0:
         doubts.append("how much the job gets done is not told")
-    elif not accused.slower:
+    elif recent >= usual * (1 - PACE_LOST):
         sure = False
         doubts.append(f"the job gets as much done as before: {recent:.3g} operations a second of {usual:.3g}")
     else:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -135,12 +134,14 @@ class ServiceSeries:
         """Whether there is anything to compare with."""
         return len(self.numbers) > WINDOW_LIMITS.warm + WINDOW_LIMITS.learn
 
-    @property
-    def pace(self) -> tuple[float, float]:
-        """Operations a second that a rank got done while it was learnt, and in the last windows; 0: not known."""
+    def pace(self, begun: int) -> tuple[float, float]:
+        """Operations a second that a rank got done while it was learnt, and from a window on; 0: not known.
+
+        A window may have a pause in it, so at least the last three are taken together.
+        """
         first = WINDOW_LIMITS.warm
         usual = self.paces[first : first + WINDOW_LIMITS.learn]
-        recent = self.paces[-PACE_OVER:]
+        recent = self.paces[min(begun, len(self.paces) - PACE_OVER) :]
         if not usual:
             return 0.0, 0.0
         scale = 1e9 / self.window_ns
@@ -167,13 +168,8 @@ class Accused:
     culprits: tuple[Culprit, ...]
     doubts: bool
     """Something is on its way to an alarm: what was learnt must be kept."""
-    pace: tuple[float, float]
-
-    @cached_property
-    def slower(self) -> bool:
-        """Whether the job gets less done than before; where nobody tells, it may."""
-        usual, recent = self.pace
-        return usual <= 0 or recent < usual * (1 - PACE_LOST)
+    pace: Callable[[int], tuple[float, float]]
+    """Of a window: operations a second that a rank got done before all this, and from that window on; 0: not told."""
 
 
 def judge(series: ServiceSeries, members: pl.DataFrame) -> Accused | None:
