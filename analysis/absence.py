@@ -12,6 +12,7 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from mycroft.analysis.aftermath import Past
 from mycroft.analysis.claims import Claim, Ref
 from mycroft.analysis.config import NS_PER_S
 from mycroft.analysis.facts import Event, Facts
@@ -34,6 +35,8 @@ LOCAL: Final = re.compile(
 )
 # Somebody pressed Ctrl-C or stopped the job: what ends by that did nothing.
 INTERRUPTS: Final = ("KeyboardInterrupt", "SignalException")
+# Every rank raises it when any of them failed at its part.
+_OF_OTHERS: Final = ("CheckpointException",)
 ADDRESS: Final = re.compile(r"address already in use|EADDRINUSE|EADDRNOTAVAIL|cannot assign requested", re.IGNORECASE)
 # What a communication library prints when the sizes of two ends disagree: the printing process is the receiver.
 SIZE_COMPLAINT: Final = re.compile(
@@ -50,6 +53,8 @@ FATAL_SIGNALS: Final[Mapping[int, str]] = {
 SOFT_SIGNALS: Final[Mapping[int, str]] = {-6: "SIGABRT", -15: "SIGTERM", -2: "SIGINT", -1: "SIGHUP"}
 
 
+# Signs that accuse the rank they are of, unless they came after the end or before the job went on.
+_ACCUSING: Final = ("own_error", "out_of_memory", "killed", "exit")
 # A rank that swallows an exception and calls something else than its peers is held up long before that.
 _WENT_ON_NS: Final = 60 * NS_PER_S
 
@@ -96,11 +101,14 @@ def lives(facts: Facts) -> dict[int, Life]:
     found: dict[int, dict[str, Event]] = defaultdict(dict)
     last: dict[int, int] = {}
     at_work = _at_work(facts)
+    past = Past(facts)
+    starved = _starved_workers(facts)
     for event in facts.events:
         if event.rank is None:
             continue
         role = _role(event)
-        if role == "own_error" and _caught(event, at_work.get(event.rank)):
+        caught = role == "own_error" and _caught(event, at_work.get(event.rank))
+        if caught or (role in _ACCUSING and (past.ended_before(event) or past.went_on_after(event))):
             found[event.rank]
         elif role is not None:
             kept = found[event.rank].setdefault(role, event)
@@ -108,6 +116,8 @@ def lives(facts: Facts) -> dict[int, Life]:
                 found[event.rank][role] = event
         else:
             found[event.rank]
+        if role == "own_error" and event.pid in starved and event.name == "dataloader_worker":
+            found[event.rank].setdefault("out_of_memory", starved[event.pid])
         if event.ts is not None:
             last[event.rank] = max(last.get(event.rank, event.ts), event.ts)
     for rank, ts in facts.steps.select("rank", "ts").iter_rows():
@@ -117,6 +127,11 @@ def lives(facts: Facts) -> dict[int, Life]:
     for signs in found.values():
         _forget_aftermath(signs)
     return {rank: Life(rank=rank, last_ts=last.get(rank), **signs) for rank, signs in sorted(found.items())}
+
+
+def _starved_workers(facts: Facts) -> dict[int | None, Event]:
+    """Return by process what the kernel killed for memory: a data loader's worker has no rank of its own."""
+    return {e.pid: e for e in facts.events if e.kind == "oom_kill" and e.pid is not None}
 
 
 def _at_work(facts: Facts) -> dict[int, int]:
@@ -158,7 +173,8 @@ def _role(event: Event) -> str | None:
         return event.kind
     if event.kind in ("exit", "launcher_failure", "signal", "pod_state"):
         if event.name == "dataloader_worker":
-            return "own_error"
+            # Who ends the job ends the workers of its loaders too.
+            return "victim_error" if signal_of(event.code) in SOFT_SIGNALS else "own_error"
         signal = signal_of(event.code)
         if signal in FATAL_SIGNALS:
             return "killed"
@@ -178,7 +194,7 @@ def _role(event: Event) -> str | None:
             return None  # a traceback that was cut before its last line: what was raised is not known
         if SIZE_COMPLAINT.search(text):
             return "size_complaint"
-        if event.name.rpartition(".")[2] in INTERRUPTS:
+        if event.name.rpartition(".")[2] in (*INTERRUPTS, *_OF_OTHERS):
             return "victim_error"
         return "victim_error" if COMMUNICATION.search(text) and not LOCAL.search(text) else "own_error"
     return None
@@ -243,6 +259,14 @@ def _only_unnamed_error(facts: Facts) -> Event | None:
     return own[0] if len(own) == 1 else None
 
 
+# Who keeps the processes, by the name of the event in which it says that it lost one.
+_KEEPERS: Final = {"ray_worker": "Ray", "engine_worker": "the executor of vLLM"}
+
+
+def _lost_without_a_word(life: Life) -> bool:
+    return life.exit is not None and life.exit.name in _KEEPERS and not life.spoke_at_the_end and life.killed is None
+
+
 def _endings(facts: Facts, rank: int, life: Life, found: Mapping[int, Life]) -> list[Claim]:
     claims: list[Claim] = []
     if life.out_of_memory is not None:
@@ -265,8 +289,9 @@ def _endings(facts: Facts, rank: int, life: Life, found: Mapping[int, Life]) -> 
         claims.append(
             Claim("launcher", "killed", (rank,), "proof", text, (_ref(text, life.killed),), life.killed.ts, detail=name)
         )
-    if life.exit is not None and life.exit.name == "ray_worker" and not life.spoke_at_the_end and life.killed is None:
-        text = f"Ray lost the worker of rank {rank} without a word of it"
+    if _lost_without_a_word(life):
+        assert life.exit is not None
+        text = f"{_KEEPERS[life.exit.name]} lost the worker of rank {rank} without a word of it"
         claims.append(Claim("launcher", "exited", (rank,), "strong", text, (_ref(text, life.exit),), life.exit.ts))
     elif _left_by_itself(life):
         assert life.exit is not None

@@ -76,6 +76,9 @@ def _other_network(machine: Machine) -> list[Suspicion]:
 def _skewed(machine: Machine) -> list[Suspicion]:
     """The hosts with another version of NCCL than most, where NCCL itself says that versions differ."""
     said = [row for row in machine.of("nccl_error") if row.name == "version_mismatch"]
+    told = bool(said)
+    # Another version's message of the start-up has another size.
+    said = said or [row for row in machine.of("nccl_error") if row.detail.startswith("Message truncated")]
     versions: dict[str, Row] = {}
     for row in machine.of("nccl_version"):
         if row.host:
@@ -89,7 +92,8 @@ def _skewed(machine: Machine) -> list[Suspicion]:
     refs = (versions[hosts[0]].ref(text, "nccl_log"), *(row.ref(row.text[:120], "nccl_log") for row in said[:2]))
     claim = Claim("nccl_log", "other_version", ranks, "strong", text, refs, None, hosts)
     waiting = tuple(sorted(set(machine.hosts) - set(ranks)))
-    return [Suspicion("", ranks, (claim,), hosts=hosts, waiting=waiting)]
+    doubts = () if told else (("medium", "NCCL says that a message had another size, not that versions differ"),)
+    return [Suspicion("", ranks, (claim,), hosts=hosts, waiting=waiting, doubts=doubts)]
 
 
 def _writers(machine: Machine, hosts: Sequence[str]) -> set[int]:
@@ -104,6 +108,11 @@ def _store(machine: Machine) -> list[Suspicion]:
     if len(targets) != 1 or len(reporters) < _LEAST_REPORTERS:
         return []
     target = next(iter(targets))
+    nameless = {
+        row.rank if row.rank is not None else row.host for row in machine.of("connect_failed") if row.name == "resolve"
+    }
+    if reporters <= nameless:
+        return _unresolved(machine, target, reporters)
     host = machine.host_at(target) or target
     if any(row.host == host for row in failed):
         return []
@@ -115,6 +124,23 @@ def _store(machine: Machine) -> list[Suspicion]:
     doubts = (("medium", f"nothing of {host} itself says whether its process is there"),)
     reporting = tuple(sorted(r for r in reporters if isinstance(r, int)))
     return [Suspicion("", ranks, (claim,), hosts=(host,), waiting=reporting, since=since, doubts=doubts)]
+
+
+def _unresolved(machine: Machine, target: str, reporters: Collection[object]) -> list[Suspicion]:
+    """Those that cannot find the address of the store's host by its name, where others have found it and waited."""
+    waiting = {row.rank for row in machine.of("join_timeout") if row.rank is not None} - set(reporters)
+    ranks = tuple(sorted(r for r in reporters if isinstance(r, int)))
+    hosts = tuple(
+        sorted({h for r in ranks if (h := machine.hosts.get(r))} | {h for h in reporters if isinstance(h, str)})
+    )
+    if not waiting or {machine.hosts.get(r) for r in waiting} & set(hosts):
+        return []
+    rows = [row for row in machine.of("connect_failed") if row.name == "resolve"]
+    text = f"{some(hosts) or f'{len(ranks)} ranks'} cannot resolve the name {target}: {rows[0].detail or 'not known'}"
+    claim = Claim("torch_log", "never_joined", ranks, "strong", text, tuple(r.ref(text, "torch_log") for r in rows[:4]))
+    since = min((row.ts for row in rows if row.ts is not None), default=None)
+    doubts = (("medium", "whether the name or the resolver of these hosts is wrong is not shown"),)
+    return [Suspicion("", ranks, (claim,), hosts=hosts, waiting=tuple(sorted(waiting)), since=since, doubts=doubts)]
 
 
 def missing_clients(machine: Machine, seen: Collection[int]) -> list[Suspicion]:

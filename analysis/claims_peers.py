@@ -6,12 +6,15 @@ every reporter names, and that reports nothing itself, is told by it. The report
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from mycroft.analysis.claims import Claim, Suspicion
 from mycroft.analysis.machine import Machine, Row, some
 
 LEAST_REPORTERS: Final = 2
+# Reasons of events with which a cluster ends a pod that did nothing wrong.
+_EVICTIONS: Final = ("Evicted", "Preempted", "TaintManagerEviction")
 # More hosts than this out of memory at once are the program's fault, and naming them says nothing.
 _MOST_STARVED: Final = 4
 
@@ -23,17 +26,24 @@ def suspicions(machine: Machine) -> list[Suspicion]:
         return [_lost(machine, lost)]
     if starved := _starved(machine):
         return [starved]
+    if evicted := _evicted(machine):
+        return [evicted]
     closed = _closed(machine)
     return [closed] if closed is not None else []
 
 
 def _starved(machine: Machine) -> Suspicion | None:
     """Return the hosts on which, by the launcher, a task of which no line says the rank ran out of memory."""
-    rows = [row for row in machine.of("oom_kill") if row.name == "task" and row.rank is None and row.host]
-    hosts = tuple(sorted({row.host for row in rows if row.host}))
+    named = {
+        row: row.host if row.name == "task" else row.name
+        for row in machine.of("oom_kill")
+        if row.rank is None and (row.name == "task" or machine.ranks_on(row.name))
+    }
+    rows = [row for row, host in named.items() if host]
+    hosts = tuple(sorted({host for host in named.values() if host}))
     if not hosts or len(hosts) > _MOST_STARVED:
         return None
-    text = f"the launcher says that a task on {some(hosts)} ran out of memory"
+    text = f"the launcher says that a process on {some(hosts)} ran out of memory"
     since = min((row.ts for row in rows if row.ts is not None), default=None)
     refs = tuple(row.ref(text, "launcher") for row in rows[:4])
     return Suspicion(
@@ -43,7 +53,31 @@ def _starved(machine: Machine) -> Suspicion | None:
         hosts=hosts,
         waiting=tuple(r for r, host in sorted(machine.hosts.items()) if host not in hosts),
         since=since,
-        doubts=(("medium", "no line says which rank the task is"),),
+        doubts=(("medium", "no line says which rank the process is"),),
+    )
+
+
+def _evicted(machine: Machine) -> Suspicion | None:
+    """Return the pods with ranks of the job that the cluster took away."""
+    rows = [row for row in machine.of("pod_state") if row.peer in _EVICTIONS and machine.ranks_on(row.name)]
+    pods = tuple(sorted({row.name for row in rows}))
+    if not pods or len(pods) > _MOST_STARVED:
+        return None
+    ranks = tuple(sorted({r for pod in pods for r in machine.ranks_on(pod)}))
+    text = f"the cluster took {some(pods)} away: {some([row.peer for row in rows])}"
+    refs = tuple(row.ref(text, "launcher") for row in rows[:4])
+    since = min((row.ts for row in rows if row.ts is not None), default=None)
+    return Suspicion(
+        rule="",
+        ranks=ranks,
+        claims=(
+            Claim("launcher", "node_failed", ranks, "strong", text, refs, since, pods),
+            *_closings(machine, {*pods}),
+        ),
+        hosts=pods,
+        waiting=tuple(r for r in sorted(machine.hosts) if r not in ranks),
+        since=since,
+        doubts=(("medium", "the events of a cluster are kept for an hour: it may be an earlier one"),),
     )
 
 
@@ -76,11 +110,18 @@ def _closings(machine: Machine, hosts: set[str]) -> list[Claim]:
     return [Claim("nccl_log", "closed_by", ranks, "strong", text, refs, rows[0].ts, tuple(sorted(hosts)))]
 
 
+def _peer_of(machine: Machine, row: Row) -> str | None:
+    """Return the host at the other end; one of which there is no other line is known by the name in this one."""
+    known = machine.host_at(row.peer)
+    named = re.match(r"(?P<name>[A-Za-z][\w.-]*?)(?:<\d{1,5}>)?$", row.peer)
+    return known or (named["name"] if named is not None and not row.peer.startswith("localRank") else None)
+
+
 def _closed(machine: Machine) -> Suspicion | None:
     edges = [
         (source, target, row)
         for row in machine.of("connection_closed")
-        if row.peer and (source := machine.host_of(row)) and (target := machine.host_at(row.peer)) and source != target
+        if row.peer and (source := machine.host_of(row)) and (target := _peer_of(machine, row)) and source != target
     ]
     targets = {target for _source, target, _row in edges}
     reporters = {row.rank if row.rank is not None else source for source, _target, row in edges}

@@ -88,11 +88,16 @@ def _dumps_alone(case: Case, s: Suspicion) -> str | None:
 
 
 def _few_wait(case: Case, s: Suspicion) -> str | None:
-    waiting = case.graph.waiting
+    waiting, blaming = _waiting(case, s)
     if not waiting or not s.sinks:
         return None
-    share = len(case.graph.blaming(s.sinks)) / len(waiting)
+    share = len(blaming) / len(waiting)
     return f"only {share:.0%} of the waiting ranks wait for it" if share < 0.5 else None
+
+
+def _waiting(case: Case, s: Suspicion) -> tuple[set[int], set[int]]:
+    """Return the ranks that wait, and those of them that wait for the accused, who does not wait for itself."""
+    return set(case.graph.waiting) - set(s.ranks), set(case.graph.blaming(s.sinks)) - set(s.ranks)
 
 
 def _beside_the_lost(case: Case, s: Suspicion) -> str | None:
@@ -152,10 +157,9 @@ def rate(case: Case, suspicion: Suspicion) -> tuple[Confidence, tuple[str, ...]]
 
 def _reasons_for(case: Case, s: Suspicion) -> list[str]:
     reasons: list[str] = []
-    waiting = case.graph.waiting
+    waiting, blaming = _waiting(case, s)
     if s.sinks and waiting:
-        reached = len(case.graph.blaming(s.sinks))
-        reasons.append(f"{reached} of {len(waiting)} waiting ranks wait for it, directly or through others")
+        reasons.append(f"{len(blaming)} of {len(waiting)} waiting ranks wait for it, directly or through others")
     sources = sorted({c.source for c in s.claims if c.strength != "weak" and c.kind not in ("waits_elsewhere",)})
     if len(sources) > 1:
         reasons.append(f"{len(sources)} kinds of evidence agree: {', '.join(sources)}")

@@ -12,6 +12,7 @@ from importlib import metadata
 import polars as pl
 
 from mycroft.analysis.absence import life_claims, lives
+from mycroft.analysis.aftermath import stopped_from_outside
 from mycroft.analysis.case import Case, count_words
 from mycroft.analysis.config import DEFAULTS, NS_PER_S, Thresholds
 from mycroft.analysis.culprits import blame
@@ -162,6 +163,8 @@ def _headline(
 def _why_not_healthy(case: Case, *, moves: bool) -> str:
     """Return what keeps a case without findings from being called healthy; empty: nothing does."""
     facts = case.facts
+    if stopped := stopped_from_outside(facts):
+        return stopped
     if not facts.dumps and not case.lives and case.machine.perf.is_empty():
         if facts.stacks:
             return "there are only stacks, and they do not show in which operation ranks wait"

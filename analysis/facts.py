@@ -100,6 +100,13 @@ WHERE kind = 'step' AND rank IS NOT NULL
 ORDER BY rank, ts, line
 LIMIT 2000000
 """
+JOB_STEPS: Final = """
+SELECT epoch_ns(ts) AS ts, file_id, line
+FROM events
+WHERE kind = 'step' AND rank IS NULL AND ts IS NOT NULL
+ORDER BY file_id, line
+LIMIT 500000
+"""
 STACKS: Final = """
 SELECT s.rank, s.pid, s.thread, coalesce(s.is_main, FALSE) AS is_main, s.state, s.stack_id, s.file_id, s.line,
        t.frames
@@ -118,6 +125,9 @@ WHERE comm_id = ? AND op_seq = ? AND NOT coalesce(is_p2p, FALSE)
 ORDER BY rank, record_id
 """
 META: Final = "SELECT key, value FROM trace_meta ORDER BY key"
+
+
+_JOB_STEP_COLUMNS: Final = {"ts": pl.Int64, "file_id": pl.UInt32, "line": pl.UInt32}
 
 
 class Frames(Protocol):
@@ -257,6 +267,8 @@ class Facts:
     unread: tuple[tuple[str, str], ...]
     meta: Mapping[str, str]
     store: Frames
+    job_steps: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_JOB_STEP_COLUMNS))
+    """Steps that a line tells of the job and of no rank."""
 
     def rows_of(self, comm: int, seq: int) -> list[dict[str, Any]]:
         """Return one operation as every rank recorded it: names, sizes, dtypes, call site."""
@@ -338,6 +350,7 @@ def read_facts(store: Frames) -> Facts:
         unread=unread,
         meta={str(r["key"]): str(r["value"]) for r in store.frame(META).to_dicts()},
         store=store,
+        job_steps=store.frame(JOB_STEPS),
     )
 
 

@@ -129,8 +129,9 @@ def reports(case: Case, left: set[int]) -> Explained:
 
 def gone(case: Case, left: set[int]) -> Explained:
     """The launcher lost a node, or every closed connection leads to one host, and nothing says more of it."""
-    starved = any(row.name == "task" for row in case.machine.of("oom_kill"))
-    if case.graph.waiting or any(c.kind in _ENDED for c in case.signs) or not (in_trouble(case) or starved):
+    lost = any(row.name == "task" for row in case.machine.of("oom_kill"))
+    lost = lost or any(row.name == "node_failure" for row in case.machine.of("host_fault"))
+    if case.graph.waiting or any(c.kind in _ENDED for c in case.signs) or not (in_trouble(case) or lost):
         return [], set()
     if case.machine.of("ib_error") or any(life.ended_well for life in case.lives.values()):
         return [], set()

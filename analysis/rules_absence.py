@@ -16,6 +16,7 @@ from mycroft.analysis.case import (
 )
 from mycroft.analysis.claims import Claim, Suspicion
 from mycroft.analysis.liveness import step_period_ns
+from mycroft.analysis.machine import some
 from mycroft.analysis.sequence import first_missing, role_peers
 from mycroft.analysis.stacks import odd_ones
 from mycroft.analysis.waitgraph import pipeline_of, without_pipeline
@@ -157,6 +158,10 @@ def absent(case: Case, left: set[int]) -> Explained:
         return [], explained
     if len(suspects) > 1:
         suspects, one_of = _narrow(case, suspects, blamed, passed, doubts)
+    uncollected = _uncollected(case, [blamed[i] for i in suspects])
+    if uncollected:
+        doubts.append(("low", uncollected))
+        one_of = True
     found: list[Suspicion] = []
     for index in suspects:
         sink = sinks[index]
@@ -170,7 +175,7 @@ def absent(case: Case, left: set[int]) -> Explained:
         if len(stages) > 1:
             why = "send and receive are not recorded here: any stage of the same pipeline may be where it began"
             item = replace(item, one_of=True, doubts=(("medium", why),))
-        if kind == "no_dump" and _monitor_would_dump(case, blamed.values()):
+        if kind == "no_dump" and not uncollected and _monitor_would_dump(case, blamed.values()):
             text = "the recorder's own thread writes a dump even when the program is stuck, and all others did"
             item = replace(item, claims=(*item.claims, Claim("dumps", "dumps_of_all_others", sink.ranks, "weak", text)))
         found.append(replace(item, doubts=(*item.doubts, *doubts), passed_over=tuple(passed)))
@@ -297,6 +302,22 @@ def _narrow(
         return kept, len(kept) > 1
     doubts.append(("low", "send and receive are not recorded here, and nothing orders the ranks that stand still"))
     return suspects, True
+
+
+def _uncollected(case: Case, ranks: Sequence[int]) -> str:
+    """Return why the missing dumps of several ranks were more likely not collected than not written; empty: they were.
+
+    All of one host, or more of them than processes die at once, and nothing else says what became of any of them.
+    """
+    if len(ranks) < 2 or any(r in case.facts.dumps or has_reason(case, r) for r in ranks):
+        return ""
+    hosts = {info.host for r in ranks if (info := case.facts.ranks.get(r)) is not None and info.host is not None}
+    theirs = {r for host in hosts for r in case.machine.ranks_on(host)}
+    if hosts and theirs == set(ranks):
+        return f"no rank of {some(sorted(hosts))} left a dump: those of a host are often just not collected"
+    if len(ranks) > max(2, len(case.facts.expected) // 8):
+        return f"{count_words(ranks)} left no dump: so many are more likely not collected than gone at once"
+    return ""
 
 
 def _too_many(case: Case, ranks: Sequence[int]) -> bool:

@@ -344,6 +344,26 @@ def _ray_exit(scope: FileScope, line: Line, match: re.Match[str]) -> None:
         )
 
 
+def _engine_worker(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    """The executor of vLLM lost one of its workers, which it numbers by their rank in the engine."""
+    if line.facts.dp or not scope.once(("engine_worker", match["rank"])):
+        return
+    said(scope, line, match.start(), "exit", name="engine_worker", rank=rank_number(match["rank"]))
+
+
+def _composer_exit(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    """Composer's launcher names the global rank of a process that ended, and of those that it ended after it."""
+    rank, code = rank_number(match["rank"]), signed(match["code"])
+    if scope.once(("composer", rank, code)):
+        pid = rank_number(match["pid"])
+        said(scope, line, match.start(), "launcher_failure", name="failed", rank=rank, code=code, pid=pid)
+
+
+def _composer_output(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    """Composer repeats what a process had printed, between a first and a last line that name its global rank."""
+    scope.section_rank = rank_number(match["rank"]) if match["edge"] == "Begin" else None
+
+
 def _job_end(scope: FileScope, line: Line, match: re.Match[str]) -> None:
     if line.facts.stream == "end":
         code = signed(match["code"])
@@ -536,6 +556,30 @@ MATCHERS: Final[tuple[Matcher, ...]] = (
         ("Worker exit type: ", "A worker died or was killed"),
         re.compile(r"Worker exit type: (?P<type>\w+)|A worker died or was killed"),
         _ray_exit,
+    ),
+    Matcher(
+        "engine_worker",
+        FORMAT,
+        ("died unexpectedly, shutting down executor",),
+        re.compile(r"Worker proc VllmWorker-(?P<rank>\d{1,7}) died unexpectedly"),
+        _engine_worker,
+    ),
+    Matcher(
+        "composer_exit",
+        FORMAT,
+        ("crashed with exit code", "exited with code"),
+        re.compile(
+            r"\b[Rr]ank (?P<rank>\d{1,7})(?: \(PID (?P<pid>\d{1,10})\))? (?:crashed with exit|exited with) code "
+            r"(?P<code>-?\d{1,6})"
+        ),
+        _composer_exit,
+    ),
+    Matcher(
+        "composer_output",
+        FORMAT,
+        ("in global rank ", "nd global rank "),
+        re.compile(r"^-{5,20}(?P<edge>Begin|End) global rank (?P<rank>\d{1,7}) STD(?:ERR|OUT)-{5,20}"),
+        _composer_output,
     ),
     Matcher(
         "job_end",

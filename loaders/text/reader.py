@@ -25,7 +25,7 @@ from mycroft.loaders.text.lines import REDRAWN, Batch, Bulk, LineReader, chunks,
 from mycroft.loaders.text.matcher import BulkMatcher, Line, Matcher
 from mycroft.loaders.text.pasted import Piece, looks_broken, rejoined
 from mycroft.loaders.text.paths import PathFacts, path_facts
-from mycroft.loaders.text.ranks import resolve_ranks
+from mycroft.loaders.text.ranks import Part, resolve_ranks
 from mycroft.loaders.text.scope import TEXT_LIMIT, FileScope, RowSink
 from mycroft.loaders.text.wrappers import BAR, Peeler, first_time, profile_of
 
@@ -41,6 +41,8 @@ UNPARSED_ROWS: Final = 2_000
 # … and so many of a whole load.
 UNPARSED_ROWS_ALL: Final = 20_000
 TAIL_BYTES: Final = 64 << 10
+# Places in the dimensions of parallelism that are noted of one file.
+_MAX_PARTS: Final = 100_000
 # Bytes of the first lines of files that are kept while all are looked at, and dates that are kept to the second.
 _KEPT_HEADS: Final = 16 << 20
 _MOST_DATES: Final = 10_000
@@ -111,6 +113,9 @@ class TextLoader:
             scope = FileScope(file, context, peeler, years, sink, step_rows)
             facts = paths[file.file_id]
             scope.rank, scope.local_rank, scope.host = facts.rank, facts.local_rank, facts.host
+            if not small:
+                # Of a long file only the lines that matter are looked at.
+                scope.parts |= _parts_of(lines, peeler)
             if facts.rank is None and facts.local_rank is not None and facts.node is not None:
                 offset = offsets.get(facts.node)
                 scope.rank = None if offset is None else facts.local_rank + offset
@@ -129,6 +134,12 @@ class TextLoader:
                 f"the text of {blocks.skipped:,} lines without findings is not kept in the trace; the files have it"
             )
         return reports
+
+
+def _parts_of(lines: Sequence[str], peeler: Peeler) -> set[Part]:
+    """Return what the prefixes of lines say of the dimensions of parallelism."""
+    found = (peeler.peel(line)[0] for line in lines if "TP" in line[:160])
+    return {(facts.dp, facts.pp, facts.tp) for facts in found if facts.tp is not None}
 
 
 def _head_lines(file: EvidenceFile) -> list[str]:
@@ -274,6 +285,8 @@ class _FileReading:
             return
         text = whole
         facts, rest = self._scope.peeler.peel(text, meta)
+        if facts.tp is not None and len(self._scope.parts) < _MAX_PARTS:
+            self._scope.parts.add((facts.dp, facts.pp, facts.tp))
         line = Line(number, rest, facts, wanted)
         # A progress bar that was redrawn in between does not end a traceback.
         self._line(line, in_blocks=not (redrawn and BAR.search(rest)))
@@ -371,7 +384,7 @@ class _FileReading:
             scope.rank = next(iter(scope.ranks_seen))
         self._log_ends()
         formats.finish(scope)
-        resolve_ranks(scope.pending_events())
+        resolve_ranks(scope.pending_events(), scope.parts)
         unparsed = max(counts["pieces"] - counts["blank"] - scope.claimed, 0)
         if self._small and len(self._unparsed) <= self._unparsed_rows:
             left = [line for line in self._unparsed if line.number not in self._bulk_lines]

@@ -117,6 +117,10 @@ class FileScope:
         self.claimed = 0
         self.formats: Counter[str] = Counter()
         self.ranks_seen: Counter[int] = Counter()
+        # Data-, pipeline- and tensor-parallel rank of every prefix that has the last.
+        self.parts: set[tuple[int | None, int | None, int]] = set()
+        # Rank that a launcher says the following lines are of, as it passes on what a process had printed.
+        self.section_rank: int | None = None
         self.memory: dict[Hashable, Any] = {}
         self._stamped: dict[tuple[object, ...], Line] = {}
         self.event_lines: list[int] = []
@@ -129,6 +133,7 @@ class FileScope:
         """Return an empty scope of the same file, for another reading of it."""
         other = FileScope(self.file, self.context, self.peeler, self.years, self._sink, self.step_rows)
         other.rank, other.local_rank, other.host = self.rank, self.local_rank, self.host
+        other.parts = set(self.parts)
         return other
 
     # -- what a line says -------------------------------------------------------------------------------------
@@ -186,7 +191,7 @@ class FileScope:
         row: Row = {
             "ts": moment.ns if moment else None,
             "time_quality": moment.quality if moment else "order_only",
-            "rank": line.rank_at(at),
+            "rank": line.rank_at(at) if self.section_rank is None else self.section_rank,
             "local_rank": facts.local_rank,
             "pid": facts.pid,
             "kind": kind,
@@ -195,6 +200,7 @@ class FileScope:
             "_host": facts.host,
             "_task": facts.task,
             "_tp": None if facts.dp or facts.pp else facts.tp,
+            "_part": facts.tp,
             "_pod": facts.pod,
             "job": facts.job,
         }
@@ -350,6 +356,7 @@ class FileScope:
         host = row.pop("_host") or self.host
         row.pop("_task")
         row.pop("_tp")
+        row.pop("_part")
         row.pop("_pod")
         if host:
             row["host_id"] = self.context.host(host)

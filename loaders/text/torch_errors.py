@@ -111,6 +111,19 @@ def _store_connect(scope: FileScope, line: Line, match: re.Match[str]) -> None:
         )
 
 
+def _unresolved(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    if scope.once(("unresolved", line.rank_at(match.start()), match["peer"])):
+        scope.event(
+            line,
+            match.start(),
+            "connect_failed",
+            level="warning",
+            name="resolve",
+            peer=match["peer"],
+            detail=match["why"],
+        )
+
+
 MATCHERS: Final[tuple[Matcher, ...]] = (
     Matcher(
         "gloo_closed",
@@ -196,6 +209,16 @@ MATCHERS: Final[tuple[Matcher, ...]] = (
             r"(?P<peer>.{1,255}?)(?= \(errno|\.(?:\s|$)|$)(?: \(errno: (?P<errno>\d+))?"
         ),
         _store_connect,
+    ),
+    Matcher(
+        "store_name",
+        FORMAT,
+        ("cannot be retrieved (gai error",),
+        re.compile(
+            r"network addresses of (?P<peer>\([^()]{1,255}\)|\[[^\]]{1,255}\]:\d{1,5}) cannot be retrieved "
+            r"\(gai error: (?P<why>[^()]{1,120})"
+        ),
+        _unresolved,
     ),
     Matcher(
         "cuda_oom",

@@ -47,8 +47,8 @@ class _Traceback:
     A logger may put its own head (level, time, place in the code) before every line of it; that is taken off.
     """
 
-    def __init__(self, line: Line, at: int) -> None:
-        self._line, self._at = line, at
+    def __init__(self, line: Line, at: int, *, of_rank: int | None = None) -> None:
+        self._line, self._at, self._of_rank = line, at, of_rank
         self._head = _DIGIT.sub("0", line.text[:at])
         self._frames: list[str] = []
         self._blank = 0
@@ -112,8 +112,11 @@ class _Traceback:
         message = "\n".join(self._message).strip()
         stack = scope.context.stack(list(reversed(self._frames))) if self._frames else None
         rank = self._last.rank_at(0) if self._last.rank_at(0) is not None else line.rank_at(at)
+        writer: object = line.facts.key()
+        if self._of_rank is not None:
+            rank, writer = self._of_rank, None
         # A log may repeat one traceback (logger and interpreter); the message and the stack tell them apart.
-        if not scope.once(("exception", rank, line.facts.key(), name, message, stack)):
+        if not scope.once(("exception", rank, writer, name, message, stack)):
             return
         moment = scope.moment_at(line, at) or scope.moment_at(self._last)
         target = Line(self._last.number, message or name, line.facts, claimed=True)
@@ -176,7 +179,7 @@ def _peer(message: str) -> str | None:
 
 def _traceback(scope: FileScope, line: Line, match: re.Match[str]) -> None:
     if not getattr(scope.block_of(line), "owns_tracebacks", False):
-        scope.open(line, _Traceback(line, match.start()))
+        scope.open(line, _Traceback(line, match.start(), of_rank=int(match["of"]) if match["of"] else None))
 
 
 def _frame(scope: FileScope, line: Line, match: re.Match[str]) -> None:
@@ -304,7 +307,8 @@ MATCHERS: Final[tuple[Matcher, ...]] = (
         "traceback",
         FORMAT,
         ("Traceback (most recent call last)",),
-        re.compile(r"Traceback \(most recent call last\):"),
+        # torch's checkpoints repeat on every rank what went wrong on one: `(RANK 4)`.
+        re.compile(r"Traceback \(most recent call last\):(?: \(RANK (?P<of>\d{1,7})\))?"),
         _traceback,
         follow=8,
     ),

@@ -22,11 +22,13 @@ FORMAT: Final = "training_log"
 _STEPS_LATER: Final = 400
 _FIRST_BATCHES: Final = 4
 
-_RANK_WORD: Final = re.compile(r"(?<![\w.])(?:global[_ ])?rank[ =:#]{1,2}(\d{1,7})(?![\d.])", re.IGNORECASE)
+_RANK_WORD: Final = re.compile(
+    r"(?:(?<![\w.])(?:global[_ ])?rank[ =:#]{1,2}|(?<=[\[(])rank)(\d{1,7})(?![\d.])", re.IGNORECASE
+)
 
 
 def rank_of(text: str) -> int | None:
-    """Return the rank that a program's own line names (`rank=3`, `[rank 3]`, `rank 3:`); None: none, or several."""
+    """Return the rank that a program's own line names (`rank=3`, `[rank 3]`, `[rank3]`); None: none, or several."""
     found = set(_RANK_WORD.findall(text))
     return rank_number(found.pop()) if len(found) == 1 else None
 
@@ -190,7 +192,7 @@ def _dump_written(scope: FileScope, line: Line, match: re.Match[str]) -> None:
 
 
 _PAIR: Final = re.compile(
-    r"(?<![\w-])(?P<key>global[_ ]rank|local[_ ]rank|world[_ ]size|rank|local|hostname|host"
+    r"(?<![\w-])(?P<key>global[_ ]rank|world[_ ]rank|local[_ ]rank|world[_ ]size|rank|local|hostname|host"
     r"|node|pid|device|gpu|dp|pp|tp|ep)"
     r"(?:_rank)?(?: ?[=:] ?| )(?P<value>[A-Za-z0-9][\w.:/-]{0,120})",
     re.IGNORECASE,
@@ -212,7 +214,8 @@ def _identity(scope: FileScope, line: Line, match: re.Match[str]) -> bool:
     for pair in _PAIR.finditer(line.text[:400]):
         pairs.setdefault(pair["key"].lower().replace(" ", "_"), pair["value"])
     number_of = {key: rank_number(_digits(value)) for key, value in pairs.items()}
-    rank = next((number_of[key] for key in ("global_rank", "rank") if number_of.get(key) is not None), line.facts.rank)
+    known = (number_of[key] for key in ("global_rank", "world_rank", "rank") if number_of.get(key) is not None)
+    rank = next(known, line.facts.rank)
     if rank is None:
         return False
     host = next((pairs[key] for key in ("hostname", "host", "node") if key in pairs), None)
@@ -231,6 +234,9 @@ def _identity(scope: FileScope, line: Line, match: re.Match[str]) -> bool:
     gpu = pairs.get("device") or pairs.get("gpu")
     told = sum(key in pairs for key in ("pid", "local_rank", "local", "dp", "pp", "tp", "ep"))
     told += (host is not None) + (gpu is not None)
+    # The three numbers that every launcher hands to a process, in one line, are an introduction too.
+    told += "world_size" in pairs and "local_rank" in pairs
+    told += "local_rank" in pairs and ("global_rank" in pairs or "world_rank" in pairs)
     # `rank 3: no answer from host b` names a host as well: one fact is not an introduction.
     if told < 2:
         return False
@@ -303,8 +309,21 @@ MATCHERS: Final[tuple[Matcher | BulkMatcher, ...]] = (
     Matcher(
         "identity",
         FORMAT,
-        ("pid=", "pid ", "pid:", "host=", "host ", "host:", "hostname", "node="),
-        re.compile(r"(?i)(?<![\w-])(?:global[_ ])?rank(?![\w-]*s)"),
+        (
+            "pid=",
+            "pid ",
+            "pid:",
+            "host=",
+            "host ",
+            "host:",
+            "hostname",
+            "node=",
+            "local_rank",
+            "local rank",
+            "LOCAL_RANK",
+            "Local rank",
+        ),
+        re.compile(r"(?i)(?<![\w-])(?:(?:global|world)[_ ])?rank(?![\w-]*s)"),
         _identity,
     ),
     Matcher("groups", FORMAT, ("groups", "Groups", "group "), re.compile(r"\b[Gg]roups?\b.{0,200}\["), _groups),

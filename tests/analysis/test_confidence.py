@@ -43,6 +43,12 @@ def test_a_rank_that_everybody_waits_for_is_sure(case_of: CaseOf) -> None:
     assert "3 of 3 waiting ranks wait for it" in reasons
 
 
+def test_the_accused_is_not_among_those_who_wait_for_it(case_of: CaseOf) -> None:
+    case = case_of(hang())
+    accused = Suspicion("ended", (0,), (Claim("launcher", "killed", (0,), "proof", "x"),), sinks=(0,))
+    assert "2 of 2 waiting ranks wait for it" in "; ".join(rate(case, accused)[1])
+
+
 def test_one_of_several(case_of: CaseOf) -> None:
     case = case_of(hang())
     claim = Claim("dumps", "absent", (1, 2), "strong", "x")

@@ -1,0 +1,99 @@
+"""What is over, and what came after the end, blames nobody; what came before it does."""
+
+# Log lines are as long as they are.
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.analysis import incidents as make
+from tests.analysis.incidents import named, verdict_of
+
+STEPS = "".join(f"{rank}: [rank{rank}] step {step} loss 2.1\n" for step in range(90, 94) for rank in range(4))
+STOP = "slurmstepd: error: *** STEP 71.0 ON n0 CANCELLED AT 2026-03-03T02:17:05{why} ***\n"
+WORKER = "{r}: [rank{r}]: RuntimeError: DataLoader worker (pid 7{r}23) is killed by signal: {signal}. \n"
+
+
+def traceback(rank: int, last: str, head: str = "") -> str:
+    lines = ("Traceback (most recent call last):", '  File "/app/train.py", line 31, in step', "    run()", last)
+    return "".join(f"{head}[rank{rank}]: {line}\n" for line in lines)
+
+
+def steps(minute: int, count: int, rank: str = "") -> str:
+    return "".join(f"2026-03-03 02:{minute + n:02d}:00 {rank}step {10 * minute + n} loss 2.1\n" for n in range(count))
+
+
+@pytest.mark.parametrize(
+    ("why", "words"),
+    [
+        (" DUE TO PREEMPTION", "PREEMPTION"),
+        (" DUE TO TIME LIMIT", "TIME LIMIT"),
+        (" DUE TO JOB REQUEUE", "JOB REQUEUE"),
+        ("", "gives no reason"),
+    ],
+)
+def test_what_ranks_say_while_slurm_takes_them_down_blames_nobody(tmp_path: Path, why: str, words: str) -> None:
+    text = STEPS + STOP.format(why=why) + traceback(2, "RuntimeError: cannot write: interrupted", "2: ")
+    text += WORKER.format(r=1, signal="Terminated") + "srun: error: n1: task 3: Killed\n"
+    verdict = verdict_of(tmp_path, {"slurm-71.out": text})
+    assert (verdict.status, verdict.findings) == ("cannot_tell", ())
+    assert words in verdict.summary
+
+
+def test_an_error_before_the_stop_is_what_it_answers(tmp_path: Path) -> None:
+    text = STEPS + traceback(2, "KeyError: 'labels'", "2: ") + STOP.format(why="") + "srun: error: n1: task 3: Killed\n"
+    assert named(verdict_of(tmp_path, {"slurm-71.out": text}))[:3] == ("exception", "high", (2,))
+
+
+def test_the_task_that_left_first_is_the_rank_of_its_number(tmp_path: Path) -> None:
+    text = STEPS + "srun: error: n0: task 1: Exited with exit code 1\n" + STOP.format(why="")
+    text += "srun: error: n0: task 0: Terminated\nsrun: error: n1: task 3: Killed\n"
+    assert named(verdict_of(tmp_path, {"slurm-71.out": text}))[:3] == ("process_died", "high", (1,))
+
+
+def test_a_node_that_slurm_lost_without_a_name_is_not_the_one_that_says_so(tmp_path: Path) -> None:
+    text = STEPS + STOP.format(why=" DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS")
+    verdict = verdict_of(tmp_path, {"slurm-71.out": text + "srun: error: n0: tasks 0-1: Killed\n"})
+    assert not verdict.findings
+    assert "NODE FAILURE" in verdict.summary
+
+
+def test_a_fault_after_which_the_job_went_on_is_not_the_last_one(tmp_path: Path) -> None:
+    text = steps(1, 4) + traceback(3, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
+    text += steps(10, 8) + traceback(1, "ValueError: bad shard")
+    assert named(verdict_of(tmp_path, {"log.txt": text}))[:3] == ("exception", "high", (1,))
+
+
+def test_a_fault_after_which_the_job_went_on_is_told_while_there_is_no_other(tmp_path: Path) -> None:
+    text = steps(1, 4) + traceback(3, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
+    assert named(verdict_of(tmp_path, {"log.txt": text + steps(10, 8)}))[:3] == ("out_of_memory", "high", (3,))
+
+
+def test_what_stands_in_a_rotated_log_was_before_what_the_log_goes_on_with(tmp_path: Path) -> None:
+    old = steps(1, 4) + traceback(3, "ValueError: bad magic")
+    new = steps(10, 8) + "".join(make.timed_out(rank) for rank in (0, 2, 3)) + traceback(1, "ValueError: bad shard")
+    assert named(verdict_of(tmp_path, {"train.log.1": old, "train.log": new}))[:3] == ("exception", "high", (1,))
+
+
+def test_a_loader_worker_that_the_kernel_killed_is_memory_of_its_rank(tmp_path: Path) -> None:
+    log = "".join(make.timed_out(rank) for rank in range(8) if rank != 5)
+    log += WORKER.format(r=5, signal="Killed").removeprefix("5: ")
+    kernel = "[Tue Mar  3 02:10:45 2026] Memory cgroup out of memory: Killed process 7523 (pt_data_worker) total-vm:18kB, anon-rss:61kB, file-rss:7kB, shmem-rss:0kB, UID:1001 pgtables:1kB oom_score_adj:0\n"
+    assert named(verdict_of(tmp_path, {"log.txt": log, "n2.dmesg": kernel}))[:3] == ("out_of_memory", "high", (5,))
+
+
+def test_a_checkpoint_that_failed_on_one_rank_blames_that_one(tmp_path: Path) -> None:
+    text = ""
+    for rank in range(4):
+        text += traceback(
+            rank, "torch.distributed.checkpoint.api.CheckpointException: CheckpointException ranks:dict_keys([2])"
+        )
+        text += f"[rank{rank}]: Traceback (most recent call last): (RANK 2)\n"
+        text += (
+            f'[rank{rank}]:   File "/app/filesystem.py", line 650, in write_data\n[rank{rank}]:     file.write(data)\n'
+        )
+        text += f"[rank{rank}]: OSError: [Errno 28] No space left on device\n"
+    assert named(verdict_of(tmp_path, {"log.txt": text}))[:3] == ("exception", "high", (2,))
