@@ -2,6 +2,7 @@
 
 `python -m tests.bench.hierarchy [--topology T10240] [--fault nic_down] [--rank 5003] [--times 1]`
 `python -m tests.bench.hierarchy --topology T102400 --fault recv_nopost --rank 50003 --times 10`
+`python -m tests.bench.hierarchy --slow 2 --fault gpu_power [--topology T10240] [--rank 5003] [--seed 1]`
 
 A simulated job as its agents would have sent it: a batch of each host goes into the log of its relay's collector, a
 relay has 256 hosts. The relays are those of `mycroft collect --upstream`, one after the other in this process; they
@@ -11,12 +12,17 @@ opens and revises an incident. Simulated hosts do not go on to speak: they count
 `--times N`: then the summaries of a job of N times as many data-parallel replicas are posted by N times as many relays,
 merged and judged; nothing is fetched. Exit status 1 unless the verdict names the rank that is at fault, alone or as one
 of several.
+
+`--slow S`: a job that becomes slow, or with `--fault none` none that does, in windows of S seconds of the job. Rows go
+straight into the windows of the relays, window by window; summaries, pulls and the verdict go the way they always do.
+Exit status 1 unless who is slow is named, or nobody where nobody is.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import os
 import resource
 import sys
@@ -24,14 +30,18 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mycroft.analysis.fleet.slow_windows import WINDOW_LIMITS
 from mycroft.app.live.config import LiveConfig
 from mycroft.app.live.relay import Relay
+from mycroft.app.live.relay_measures import Measures
 from mycroft.app.live.state import Incident, LiveState
 from mycroft.app.live.watch import Watch
 from mycroft.app.state import State
@@ -42,7 +52,7 @@ from mycroft.tracer.agent.summary import COLUMNS, RELAY_PREFIX, Part, Summary
 from mycroft.tracer.simulator import truth
 from mycroft.tracer.trace import TABLES, ProcessState
 from tests.analysis.fleet.simulated_fleet import Fleet, small_fleet
-from tests.app.live.simulated import coded
+from tests.app.live.simulated import arrivals, coded
 from tests.bench.collector import Running
 
 RECORD_BYTES = 64
@@ -135,16 +145,34 @@ class Bench:
         self.running = Running(scratch / "up", "--segment-seconds", "3600")
         self.config = LiveConfig(data_dir=scratch / "up")
         self.state = LiveState(State(self.config.data_dir))
-        self.watch = Watch(self.config, self.state, Window(self.config.store_dir, span_s=7200.0))
+        self.heard: list[str] = []
+        self.watch = Watch(
+            self.config,
+            self.state,
+            Window(self.config.store_dir, span_s=7200.0),
+            told=lambda event, _incident, _title: self.heard.append(event),
+        )
         self.relays: list[Relay] = []
         self.told: dict[str, pa.Table] = {}
         """The first summaries of each relay."""
+        self.measured = 0
+        """Rows of measures of the last summary."""
 
     def close(self) -> None:
         self.watch.close()
         for relay in self.relays:
             relay.close()
         self.running.kill()
+
+    def bare_relay(self, number: int, window_ns: int) -> Relay:
+        """Make a relay that is given rows by hand, and tells of windows of some length however slow the replay is."""
+        data = self.scratch / f"relay{number}"
+        relay = Relay(
+            LiveConfig(data_dir=data, upstream=self.running.url, relay_name=f"r{number:03}", summary_s=SUMMARY_S)
+        )
+        relay._measures = Measures(window_ns)
+        self.relays.append(relay)
+        return relay
 
     def relay(self, number: int, wires: Iterator[bytes]) -> tuple[Relay, int, int]:
         """Make a relay whose collector has acknowledged some batches; return it with their number and bytes."""
@@ -180,6 +208,7 @@ class Bench:
             process.arrived_s = time.time() + SUMMARY_S
         summary = relay.turn()
         self.told.setdefault(relay.name, summary.rows)
+        self.measured = summary.measures.num_rows
         self.clock.lap("relays summarise")
         size = relay.spool.size_bytes
         while len(relay.spool):
@@ -200,6 +229,9 @@ def main() -> int:
     parser.add_argument("--fault", default="nic_down")
     parser.add_argument("--rank", type=int, default=5003)
     parser.add_argument("--times", type=int, default=1)
+    parser.add_argument("--slow", type=float, default=0.0, metavar="SECONDS")
+    parser.add_argument("--windows", type=int, default=16)
+    parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     clock = Clock()
@@ -210,6 +242,8 @@ def main() -> int:
         ranks_per_relay=HOSTS_PER_RELAY * 8,
         microbatches=2,
         interval_ns=5e8,
+        **(slow_timing(arguments.slow, arguments.windows) if arguments.slow else {}),
+        seed=arguments.seed,
     )
     rows = {kind: table.num_rows for kind, (table, _) in fleet.tables.items()}
     clock.lap("simulate")
@@ -217,7 +251,10 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mycroft-bench-") as folder:
         bench = Bench(Path(folder), clock)
         try:
-            right = end_to_end(bench, fleet)
+            if arguments.slow:
+                right = slow_end_to_end(bench, fleet, int(arguments.slow * 1e9))
+            else:
+                right = end_to_end(bench, fleet)
             told = list(bench.told.values())
             print(f"CPU of the upper collector: {children_cpu_s(bench.running.process.pid):.2f} s")
         finally:
@@ -234,6 +271,116 @@ def main() -> int:
         clock.report()
     print(f"largest memory of this process: {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6:.2f} GB")
     return 0 if right else 1
+
+
+def slow_timing(window_s: float, windows: int) -> dict[str, float]:
+    """When it becomes slow, and for how long it goes on: what is usual must be learnt first."""
+    healthy = WINDOW_LIMITS.warm + WINDOW_LIMITS.learn + 1.5
+    return {"at_s": healthy * window_s, "after_s": (windows - healthy) * window_s}
+
+
+class Replay:
+    """What the agents of the hosts of one relay send, window by window."""
+
+    def __init__(self, fleet: Fleet, ranks: range, statuses: dict[int, RingStatus]) -> None:
+        self.per_host = fleet.simulated.config.ranks_per_host
+        self.hosts = [
+            range(h, min(h + self.per_host, ranks.stop)) for h in range(ranks.start, ranks.stop, self.per_host)
+        ]
+        self.rings = [tuple(statuses[rank] for rank in mine) for mine in self.hosts]
+        self.tables: dict[str, tuple[pa.Table, np.ndarray, np.ndarray]] = {}
+        for kind in TABLES:
+            if kind in fleet.tables:
+                table, owners = fleet.tables[kind]
+                first, last = int(fleet.bounds[kind][ranks.start]), int(fleet.bounds[kind][ranks.stop])
+                part = table.slice(first, last - first)
+                self.tables[kind] = (part, owners[first:last], arrivals(kind, part).to_numpy())
+
+    def batches(self, seq: int, since_ns: int, until_ns: int) -> list[Batch]:
+        """Everything that was written in a window, one batch a host."""
+        parts: list[dict[str, pa.Table]] = [{} for _ in self.hosts]
+        for kind, (table, owners, when) in self.tables.items():
+            now = np.flatnonzero((when >= since_ns) & (when < until_ns))
+            part, whose = table.take(pa.array(now)), owners[now]
+            rows = coded(kind, part, 0)
+            place = rows.schema.get_field_index("position")
+            rows = rows.set_column(place, rows.schema.field("position"), part.column("position").cast(pa.uint64()))
+            ring = pa.array((whose % self.per_host).astype(np.uint16))
+            rows = rows.set_column(0, rows.schema.field(0), ring).combine_chunks()
+            cuts = np.searchsorted(whose, [mine.start for mine in self.hosts] + [self.hosts[-1].stop]).tolist()
+            for number, (first, last) in enumerate(itertools.pairwise(cuts)):
+                if last > first:
+                    parts[number][kind] = rows.slice(first, last - first)
+        found = []
+        for mine, rings, tables in zip(self.hosts, self.rings, parts, strict=True):
+            count = sum(table.num_rows for table in tables.values())
+            key = BatchKey(host=f"sim{mine.start // self.per_host}", boot="sim", seq=seq, made_ns=until_ns, rows=count)
+            found.append(Batch(key=key, rings=rings, tables=tables, agent="bench"))
+        return found
+
+
+def slow_end_to_end(bench: Bench, fleet: Fleet, window_ns: int) -> bool:
+    statuses = {rank: replace(_status(fleet, rank), next=0) for rank in range(fleet.world)}
+    replays = [
+        (bench.bare_relay(number, window_ns), Replay(fleet, ranks, statuses))
+        for number, ranks in enumerate(fleet.relays)
+    ]
+    bench.clock.lap("statuses of processes")
+    began_ns = int(pc.min(fleet.tables["heartbeat"][0].column("ts").cast(pa.int64())).as_py())
+    first, last = began_ns // window_ns, fleet.last_ns // window_ns
+    cause = truth(fleet.simulated)["root_cause"] if fleet.simulated.simulation.fault != "none" else None
+    size = measures = windows = 0
+    for number in range(first, last):
+        for relay, replay in replays:
+            batches = replay.batches(number, number * window_ns, (number + 1) * window_ns)
+            bench.clock.lap("cut the rows of the simulator")
+            relay.window._take_all(batches)
+            bench.clock.lap("relays take rows")
+            size += bench.tell(relay)
+            measures += bench.measured
+        windows += 1
+        bench.look("windows")
+        if bench.state.incidents():
+            break
+    raw = sum(table.num_rows for table, _ in fleet.tables.values()) * RECORD_BYTES
+    per = size / windows / fleet.world
+    print(f"tier 1, rings: {raw / 1e6:,.0f} MB of records")
+    print(f"tier 2, to the centre: {windows} windows, {size / 1e6:,.2f} MB, {per:.1f} B a rank and window, of")
+    summaries = sum(table.num_rows for table in bench.told.values())
+    print(f"  {measures / windows / fleet.world:.1f} measures and {summaries / fleet.world:.1f} summaries each")
+    numbers = bench.state.numbers()["tick"][1]["relays"]
+    held = numbers["series_bytes"]
+    print(f"the centre holds {numbers['entities']:,} entities, {held / 1e6:,.1f} MB, {held / fleet.world:.0f} B a rank")
+    found = bench.state.incidents()
+    if cause is None or not found:
+        print(f"truth: {cause}; {len(found)} incidents {[one.summary for one in found]}")
+        return cause is None and not found
+    incident = only_incident(bench.state)
+    print(f"incident after {windows} windows: {incident.confidence}: {incident.summary}\n  {incident.finding['why']}")
+    asked = bench.state.requests(incident.incident)
+    count = sum(len(request.processes) for request in asked)
+    pulled(bench, {request.host for request in asked})
+    size = sum(row["size"] for row in bench.state.evidence(incident.incident))
+    print(f"fetched: {count} ranks ({count / fleet.world:.2%}) from {len(asked)} relays, {size / 1e6:,.2f} MB")
+    bench.watch.tick()
+    bench.clock.lap("the watch finds the rows")
+    while not bench.watch._queue.empty():
+        bench.watch.publish_one(bench.watch._queue.get())
+    bench.clock.lap("load, diagnose and publish what was fetched")
+    bench.watch.tick()
+    incident = bench.state.incident(incident.incident)
+    how = judged(incident, cause)
+    print(f"verdict: {incident.status} {incident.category} {incident.confidence}: {incident.summary}")
+    print(f"truth: {cause}; named {list(incident.ranks)} {list(incident.hosts)}: {how}; told {bench.heard}")
+    return how != "WRONG"
+
+
+def judged(incident: Incident, cause: dict[str, list[Any]]) -> str:
+    """Whether an incident names who is at fault: the ranks, or where all of a host are slow the host."""
+    named, at_fault = set(incident.ranks), set(cause["ranks"])
+    if named == at_fault or (not named and set(incident.hosts) == set(cause["hosts"])):
+        return "right"
+    return "right, one of several" if at_fault < named else "WRONG"
 
 
 def end_to_end(bench: Bench, fleet: Fleet) -> bool:

@@ -96,7 +96,10 @@ def small_fleet(
     ranks_per_relay: int,
     at_s: float = 8.0,
     after_s: float = 14.0,
+    seed: int = 1,
     **settings: Any,
 ) -> Fleet:
-    made = simulate(simulation(fault, topology=topology, rank=rank, at_s=at_s, after_s=after_s, settings=settings))
+    made = simulate(
+        simulation(fault, topology=topology, rank=rank, at_s=at_s, after_s=after_s, seed=seed, settings=settings)
+    )
     return Fleet(made, ranks_per_relay)
