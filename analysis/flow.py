@@ -106,6 +106,8 @@ class Snapshot:
     pause_ns: int = 0
     """Longest pause of the whole job that it got over."""
     loss: float = 0.0
+    lost: frozenset[int] = frozenset()
+    """Silent ranks whose agents are silent too, and of whom the job went on to hear: nothing is known of them here."""
     hosts: Mapping[int, int] = field(default_factory=dict[int, int])
     """Rank -> host. Ranks of one host pass data on without the network, and leave no rows of that."""
     """Share of the heartbeats that are missing, as a measure of lost rows."""

@@ -194,9 +194,12 @@ def stalls_of(store: Frames, snapshot: Snapshot, limits: FlowLimits) -> tuple[Fi
     graph = FlowGraph(snapshot, limits)
     graph.build()
     found = graph.causes()
+    teller = _Teller(store, snapshot, limits)
+    if snapshot.lost and not any(teller.old_enough(c) for c in found):
+        # Nobody else stands out: that nothing is heard of them is all that there is.
+        return stalls_of(store, replace(snapshot, lost=frozenset()), limits)
     if not found:
         return ()
-    teller = _Teller(store, snapshot, limits)
     ends = of_hosts(grouped(found), teller.hosts, snapshot.traced)
     causes = [c for c in ends if teller.old_enough(c)]
     # Whoever keeps more ranks waiting and is given more time may be why these GPUs stand: nobody is named before that.
@@ -380,7 +383,7 @@ class _Teller:
                 flow=self._blamed_flow(cause, flow, ranks),
                 one_of=one_of,
             ),
-            summary=summary,
+            summary=summary[:1].upper() + summary[1:],
             why=f"{kind.stage[:1].upper()}{kind.stage[1:]}. {why[:1].upper()}{why[1:]}.",
             confidence_why=certainty.told(),
             collective=self._collective(op),

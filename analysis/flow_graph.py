@@ -122,7 +122,7 @@ class FlowGraph:
 
     def _gone(self, rank: int) -> dict[Node, str] | None:
         """A rank that does not run: its process is gone, or stopped with all its threads."""
-        if rank not in self.snapshot.silent:
+        if rank not in self.snapshot.silent or rank in self.snapshot.lost:
             return None
         exists = self.snapshot.silent[rank]
         if exists is None:
@@ -135,7 +135,7 @@ class FlowGraph:
         gone = self._gone(rank)
         if gone is not None:
             return gone
-        if rank not in self.snapshot.traced:
+        if rank not in self.snapshot.traced or rank in self.snapshot.lost:
             return {}
         ops = self.snapshot.open.get(rank, ())
         if not ops:
@@ -153,6 +153,8 @@ class FlowGraph:
         if gone is not None:
             return gone
         snapshot = self.snapshot
+        if rank in snapshot.lost:
+            return {}
         if self._started(rank, op) is False:
             others: list[OpenOp] = [o for o in snapshot.open[rank] if o.key != op and o.started]
             if others:
@@ -172,7 +174,7 @@ class FlowGraph:
         snapshot = self.snapshot
         found: dict[Node, str] = {}
         for q in self._members(op):
-            if (q, op) in snapshot.finished:
+            if (q, op) in snapshot.finished or q in snapshot.lost:
                 continue
             if not snapshot.enqueued(q, op):
                 found[rank_node(q)] = "has not entered"
@@ -185,6 +187,8 @@ class FlowGraph:
             return found
         # Flows of ranks on other hosts decide; without any, all are inside and nothing completes.
         inside = {op_node(r, op): "is inside of it" for k in snapshot.of_op.get(op, ()) for r in (k.src, k.dst)}
+        if not inside and not snapshot.lost.isdisjoint(self._members(op)):
+            return {}
         return inside or {Node("nvlink", (op.comm,)): "all are inside, nothing completes"}
 
     def _inside(self, rank: int, op: OpKey) -> bool:
@@ -232,6 +236,10 @@ class FlowGraph:
                     # Lost on the way, or the two do not mean the same size.
                     return {self._net(flow): f"the sender has finished, {recv.moved} of {recv.total} received"}
                 return {Node("gpu", (flow.dst,)): "the sender has finished, the receiver has not"}
+            if recv is not None and flow.src in self.snapshot.lost and (free := self._not_posted(flow, recv)):
+                # To post a buffer takes no word of the sender.
+                why = f"the receiver has posted {recv.posted} with {free} slots free; nothing is heard of the sender"
+                return {Node("recv_proxy", (flow.dst,)): why}
             return self._waits_for_rank(flow.src, flow.op, "sends nothing: it has not entered")
         if send.done >= send.total:  # f
             if recv is None:
@@ -244,6 +252,9 @@ class FlowGraph:
             if recv is None:
                 if (flow.dst, flow.op) in self.snapshot.finished:
                     return {self._net(flow): in_flight}
+                if flow.dst in self.snapshot.lost:
+                    # NCCL hands over what the receiver has posted a buffer for.
+                    return {self._net(flow): f"{in_flight}; nothing is heard of the receiver"}
                 if self._inside(flow.dst, flow.op):
                     # Its half is not seen, but it is in the operation: what was handed over has nothing to wait for.
                     return {self._net(flow): f"{in_flight}; the receiver is inside, its half was not seen"}
@@ -263,12 +274,15 @@ class FlowGraph:
         return self._no_data(flow, send)  # e
 
     def _without_credit(self, flow: FlowKey, send: Half, recv: Half) -> dict[Node, str]:
-        slots = self.snapshot.slots(flow.op)
-        if recv.posted < min(recv.done + slots, recv.total):
-            free = recv.done + slots - recv.posted
+        if free := self._not_posted(flow, recv):
             why = f"chunk {send.moved} is ready, the receiver has posted {recv.posted} with {free} slots free"
             return {Node("recv_proxy", (flow.dst,)): why}
         return self._hold(flow, recv)
+
+    def _not_posted(self, flow: FlowKey, recv: Half) -> int:
+        """Return how many slots are free for which the receiver has posted no buffer."""
+        free = recv.done + self.snapshot.slots(flow.op) - recv.posted
+        return free if recv.posted < recv.total and free > 0 else 0
 
     def _net(self, flow: FlowKey) -> Node:
         return Node("net", self._node(flow).key)
@@ -315,7 +329,7 @@ class FlowGraph:
         Empty: it is alone there.
         """
         snapshot = self.snapshot
-        beside = [q for q in snapshot.beside(rank, op) if (q, op) not in snapshot.finished]
+        beside = [q for q in snapshot.beside(rank, op) if (q, op) not in snapshot.finished and q not in snapshot.lost]
         if not beside:
             return {}
         found: dict[Node, str] = {}

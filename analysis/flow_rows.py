@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import polars as pl
 
+from mycroft.analysis.certainty import UNHEARD_SINCE_NS
 from mycroft.analysis.config import FLOW_DEFAULTS, NS_PER_MS, NS_PER_S, FlowLimits
 from mycroft.analysis.facts import Frames
 from mycroft.analysis.flow import FlowKey, Half, OpenOp, OpKey, Snapshot
@@ -34,6 +35,8 @@ SELECT rank, epoch_ns(ts) AS ts, epoch_ns(sampler_ts) AS sampler, epoch_ns(last_
 FROM heartbeat
 WHERE ts < make_timestamp_ns($1) AND ts >= make_timestamp_ns($2)
 """
+# Ranks from whose agents nothing came any more when the rows were taken.
+UNHEARD: Final = "SELECT DISTINCT rank FROM events WHERE kind = 'other' AND name = 'unheard' AND rank IS NOT NULL"
 NEWEST: Final = "SELECT max(epoch_ns(sampler_ts)) AS newest FROM heartbeat"
 # NCCL's numbers of sends differ between ranks; those of a pair do not.
 OPEN_OPS: Final = """
@@ -222,6 +225,7 @@ class _Reading:
         send, recv = self._halves(states, open_ops, finished)
         self._add_unnamed(open_ops, send, recv, heard)
         progress = self._progress(signs, ops, send, recv)
+        lost = self._lost(silent, heard, progress)
         members: dict[int, list[int]] = defaultdict(list)
         for comm, rank in self.listed.iter_rows():
             members[int(comm)].append(int(rank))
@@ -244,6 +248,7 @@ class _Reading:
             side_senders=self._side_senders(open_ops),
             pause_ns=_middle(signs["pause"]),
             loss=loss,
+            lost=lost,
             hosts=self.hosts,
         )
 
@@ -281,6 +286,16 @@ class _Reading:
         if at_ns - first > limit:
             silent |= dict.fromkeys(sorted(self.empty - set(heard)))
         return heard, silent, at_ns, round(loss, 3)
+
+    def _lost(
+        self, silent: Mapping[int, bool | None], heard: Mapping[int, int], progress: Mapping[int, int]
+    ) -> frozenset[int]:
+        """Those whose agents fell silent well before the job stopped: it has heard of them since, only we have not."""
+        if not silent:
+            return frozenset()
+        unheard = {int(rank) for (rank,) in self.store.frame(UNHEARD).iter_rows()} & set(silent)
+        newest = max((ts for rank, ts in progress.items() if rank not in silent), default=0)
+        return frozenset(r for r in unheard if r in heard and heard[r] < newest - UNHEARD_SINCE_NS)
 
     def _progress(
         self, signs: pl.DataFrame, ops: pl.DataFrame, send: Mapping[FlowKey, Half], recv: Mapping[FlowKey, Half]

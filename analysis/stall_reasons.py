@@ -202,10 +202,12 @@ def certainty_of(snapshot: Snapshot, w: Weight) -> Certainty:
     old = min(1.0, w.age_ns / w.limit_ns) if w.limit_ns else 1.0
     found.add("age", old, f"stands for {w.age_ns / NS_PER_S:.1f} s, told from {w.limit_ns / NS_PER_S:.0f} s on")
     traced = {r for m in snapshot.members.values() for r in m}
-    seen = len(traced & snapshot.traced) / len(traced) if traced else 1.0
+    seen = len(traced & snapshot.traced - snapshot.lost) / len(traced) if traced else 1.0
     data = seen * (1 - min(snapshot.loss, 1.0))
     lost = len(traced - snapshot.traced)
     words = f"{lost} ranks left no trace" if lost else f"{snapshot.loss:.0%} of the heartbeats are missing"
+    if snapshot.lost:
+        words = f"nothing is heard of {len(snapshot.lost)} ranks"
     found.add("data", data, words)
     if w.sink == "proxy":
         found.add("credit", LOST_CREDIT, LOST_CREDIT_WORDS)

@@ -160,18 +160,33 @@ def test_silence_of_an_agent_is_no_sure_sign_that_its_ranks_are_dead(before_s: f
     assert [f.confidence for f in diagnose(store).findings] == [confidence]
 
 
-@pytest.mark.parametrize("fault", ["crash", "nic_down"])
+@pytest.mark.parametrize("fault", ["crash", "gpu_hang", "absent", "recv_nopost"])
 def test_a_host_whose_agent_fell_silent_before_is_not_blamed_for_another(fault: str) -> None:
     broken = job(fault)
+    # Rank 1 on it is who the broken rank works with.
     traces = [
-        replace(until(trace, broken.after(-8.0)), unheard=True) if trace.process.host == "sim1" else trace
+        replace(until(trace, broken.after(-8.0)), unheard=True) if trace.process.host == "sim0" else trace
         for trace in simulated_traces(broken.simulated)
     ]
 
-    findings = flow_findings(load_traces(traces, name="unheard"), at=broken.after(12.0))
+    (finding,) = flow_findings(load_traces(traces, name="unheard"), at=broken.after(18.0))
 
-    assert broken.rank in findings[0].root_cause.ranks
-    assert "sim1" not in {host for finding in findings for host in finding.root_cause.hosts}
+    assert finding.root_cause.ranks == (broken.rank,)
+    assert finding.confidence == "medium"
+    assert "nothing is heard of 4 ranks (data 0.75)" in finding.confidence_why
+
+
+def test_where_nothing_else_stands_out_the_host_that_is_not_heard_is_all_that_is_told() -> None:
+    broken = job("nic_down")
+    traces = [
+        replace(until(trace, broken.after(-8.0)), unheard=True) if trace.process.host == "sim0" else trace
+        for trace in simulated_traces(broken.simulated)
+    ]
+
+    (finding,) = flow_findings(load_traces(traces, name="unheard"), at=broken.after(18.0))
+
+    # What rank 9 waits for is rank 1, on either end of the broken way.
+    assert (finding.root_cause.hosts, finding.confidence) == (("sim0",), "low")
 
 
 def test_every_term_of_the_certainty_is_shown() -> None:
