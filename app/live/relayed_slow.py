@@ -12,7 +12,7 @@ import polars as pl
 from mycroft.analysis.fleet import merge
 from mycroft.analysis.fleet.accusations import accusations, to_fetch
 from mycroft.analysis.fleet.own_windows import MEASURED
-from mycroft.analysis.fleet.slow_windows import NO_MEMBERS, ServiceSeries, judge
+from mycroft.analysis.fleet.slow_windows import KEPT, NO_MEMBERS, ServiceSeries, judge
 from mycroft.app.live.judge import Seen
 from mycroft.tracer.agent.summary import Part, Summary
 
@@ -82,8 +82,12 @@ class SlowJob:
         return found
 
     def _hear(self, word: Word) -> None:
-        part = word.part
-        if part.window <= self._heard.get(word.place, 0):
+        part, heard = word.part, self._heard.get(word.place, 0)
+        if word.newest and 0 < part.window < heard - KEPT:
+            # Clocks were set back. What is known lies in a time to come: begin anew.
+            self.series, self._waiting, heard = None, {}, 0
+            self._heard = dict.fromkeys(self._heard, 0)
+        if part.window <= heard:
             return
         self._heard[word.place] = part.window
         window_ns = word.summary.window_ns

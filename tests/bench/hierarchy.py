@@ -34,6 +34,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -48,7 +49,7 @@ from mycroft.app.state import State
 from mycroft.loaders.collector import Collector, CollectorSettings, Window
 from mycroft.tracer.agent.batch import Batch, BatchKey, RingStatus, encode
 from mycroft.tracer.agent.sender import Collector as Client
-from mycroft.tracer.agent.summary import COLUMNS, RELAY_PREFIX, Part, Summary
+from mycroft.tracer.agent.summary import COLUMNS, MEASURES, RELAY_PREFIX, Part, Summary, What
 from mycroft.tracer.simulator import truth
 from mycroft.tracer.trace import TABLES, ProcessState
 from tests.analysis.fleet.simulated_fleet import Fleet, small_fleet
@@ -155,8 +156,8 @@ class Bench:
         self.relays: list[Relay] = []
         self.told: dict[str, pa.Table] = {}
         """The first summaries of each relay."""
-        self.measured = 0
-        """Rows of measures of the last summary."""
+        self.windows: dict[str, list[Summary]] = {}
+        """All summaries of each relay that told of a window."""
 
     def close(self) -> None:
         self.watch.close()
@@ -208,7 +209,8 @@ class Bench:
             process.arrived_s = time.time() + SUMMARY_S
         summary = relay.turn()
         self.told.setdefault(relay.name, summary.rows)
-        self.measured = summary.measures.num_rows
+        if any(part.window for part in summary.parts):
+            self.windows.setdefault(relay.name, []).append(summary)
         self.clock.lap("relays summarise")
         size = relay.spool.size_bytes
         while len(relay.spool):
@@ -256,6 +258,7 @@ def main() -> int:
             else:
                 right = end_to_end(bench, fleet)
             told = list(bench.told.values())
+            windows = list(bench.windows.values())
             print(f"CPU of the upper collector: {children_cpu_s(bench.running.process.pid):.2f} s")
         finally:
             bench.close()
@@ -264,7 +267,10 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="mycroft-bench-") as folder:
             bench = Bench(Path(folder), clock)
             try:
-                summaries_only(bench, fleet, told, arguments.times)
+                if arguments.slow:
+                    right &= windows_only(bench, fleet, windows, arguments.times)
+                else:
+                    summaries_only(bench, fleet, told, arguments.times)
                 print(f"CPU of the upper collector: {children_cpu_s(bench.running.process.pid):.2f} s")
             finally:
                 bench.close()
@@ -329,7 +335,7 @@ def slow_end_to_end(bench: Bench, fleet: Fleet, window_ns: int) -> bool:
     began_ns = int(pc.min(fleet.tables["heartbeat"][0].column("ts").cast(pa.int64())).as_py())
     first, last = began_ns // window_ns, fleet.last_ns // window_ns
     cause = truth(fleet.simulated)["root_cause"] if fleet.simulated.simulation.fault != "none" else None
-    size = measures = windows = 0
+    size = windows = 0
     for number in range(first, last):
         for relay, replay in replays:
             batches = replay.batches(number, number * window_ns, (number + 1) * window_ns)
@@ -337,11 +343,11 @@ def slow_end_to_end(bench: Bench, fleet: Fleet, window_ns: int) -> bool:
             relay.window._take_all(batches)
             bench.clock.lap("relays take rows")
             size += bench.tell(relay)
-            measures += bench.measured
         windows += 1
         bench.look("windows")
         if bench.state.incidents():
             break
+    measures = sum(told.measures.num_rows for mine in bench.windows.values() for told in mine)
     raw = sum(table.num_rows for table, _ in fleet.tables.values()) * RECORD_BYTES
     per = size / windows / fleet.world
     print(f"tier 1, rings: {raw / 1e6:,.0f} MB of records")
@@ -461,6 +467,88 @@ def repeated(told: list[pa.Table], times: int, fleet: Fleet) -> Iterator[pa.Tabl
             columns["comm_rank"] = pc.if_else(shared, moved, rows.column("comm_rank"))
             columns["comm_size"] = pc.if_else(shared, pa.scalar(dp_ranks * times, pa.uint32()), sizes)
             yield pa.table(columns, schema=COLUMNS)
+
+
+def repeated_measures(
+    measures: pa.Table, copy: int, fleet: Fleet, shared_comms: pa.Array, at_fault: list[int]
+) -> pa.Table:
+    """Measures of a copy, as `repeated` copies summaries. Only the first has somebody who is slow."""
+    if not copy:
+        return measures
+    dp_ranks = fleet.simulated.config.dp
+    rows = measures.filter(pc.invert(pc.is_in(measures.column("rank"), pa.array(at_fault, pa.uint32()))))
+    comm, peer, what = rows.column("comm"), rows.column("peer"), rows.column("what")
+    shared = pc.is_in(comm, shared_comms)
+    columns = {name: rows.column(name) for name in MEASURES.names}
+    columns["rank"] = pc.add(rows.column("rank"), pa.scalar(copy * fleet.world, pa.uint32()))
+    fresh = pc.bit_wise_xor(comm, pa.scalar(copy << 32, pa.uint64()))
+    none = pc.or_(shared, pc.equal(comm, pa.scalar(0, pa.uint64())))
+    columns["comm"] = pc.if_else(none, comm, fresh)
+    moved = pc.if_else(shared, pc.add(peer, pa.scalar(copy * dp_ranks, pa.uint32())), peer)
+    on_host = pc.add(peer, pa.scalar(copy * fleet.world, pa.uint32()))
+    columns["peer"] = pc.if_else(pc.equal(what, pa.scalar(int(What.HOST), pa.uint8())), on_host, moved)
+    return pa.table(columns, schema=MEASURES)
+
+
+def windows_only(bench: Bench, fleet: Fleet, told: list[list[Summary]], times: int) -> bool:
+    """Let N times as many relays tell of the same windows; nothing is fetched."""
+    client = Client(bench.running.url)
+    cause = truth(fleet.simulated)["root_cause"]
+    at_fault = list(cause["ranks"])
+    dp_ranks = fleet.simulated.config.dp
+    known = {c.hash for rank in range(fleet.world) for c in fleet.bare(rank).communicators if c.size == dp_ranks}
+    shared_comms = pa.array(sorted(known), pa.uint64())
+    count = min(map(len, told))
+    sent = 0
+    for window in range(count):
+        now = [mine[window] for mine in told]
+        rows = repeated([one.rows for one in now], times, fleet)
+        for number, table in enumerate(rows):
+            copy, one = number // len(now), now[number % len(now)]
+            at_ns = max(part.at_ns for part in one.parts)
+            places = tuple((rank + copy * fleet.world, f"{name}c{copy}") for rank, name in one.parts[0].places)
+            parts = [
+                replace_part(part, at_ns, one.parts[0].window, places if not index else ())
+                for index, part in enumerate(parts_of(table, fleet, fleet.world * times))
+            ]
+            summary = Summary(
+                at_ns=at_ns,
+                rows=table,
+                parts=parts,
+                every_s=SUMMARY_S,
+                measures=repeated_measures(one.measures, copy, fleet, shared_comms, at_fault),
+                window_ns=one.window_ns,
+            )
+            key = BatchKey(
+                host=f"{RELAY_PREFIX}r{number:04}",
+                boot="b",
+                seq=window + 1,
+                made_ns=time.time_ns(),
+                rows=table.num_rows,
+            )
+            wire = encode(Batch(key=key, summary=summary))
+            bench.clock.lap("make the windows of many")
+            answer = client.post("/api/v1/batch", wire)
+            if not answer.taken:
+                raise SystemExit(f"{answer}")
+            bench.clock.lap("windows of many over HTTP")
+            sent += len(wire)
+        bench.look("windows of many")
+    client.close()
+    world = fleet.world * times
+    numbers = bench.state.numbers()["tick"][1]["relays"]
+    print(f"{world:,} ranks, {count} windows only, {len(told) * times} relays: {sent / 1e6:,.1f} MB,", end=" ")
+    print(f"{sent / count / world:.1f} B a rank and window")
+    held = numbers["series_bytes"]
+    print(f"the centre holds {numbers['entities']:,} entities, {held / 1e6:,.1f} MB, {held / world:.0f} B a rank")
+    for one in bench.state.incidents():
+        asked = bench.state.requests(one.incident)
+        print(f"incident: {one.confidence}: {one.summary}; {sum(len(r.processes) for r in asked)} ranks asked for")
+    return [judged(one, cause) for one in bench.state.incidents()] == ["right"]
+
+
+def replace_part(part: Part, at_ns: int, window: int, places: tuple[tuple[int, str], ...]) -> Part:
+    return msgspec.structs.replace(part, at_ns=at_ns, window=window, places=places)
 
 
 def parts_of(table: pa.Table, fleet: Fleet, world_size: int) -> list[Part]:

@@ -160,8 +160,8 @@ def _problem_of_measures(measures: Any, head: Head) -> str:
         return f"{measures.num_rows} measures; at most {MOST_MEASURES} are taken"
     if not 1_000_000 <= head.window_ns < 1 << 50:
         return "windows that have no length"
-    if any(part.window * head.window_ns >= 1 << 62 for part in head.parts):
-        return "a window that is none"
+    if any(part.window and (part.window + 1) * head.window_ns > part.at_ns for part in head.parts):
+        return "a window that is not over"
     if any(column.null_count for column in measures.columns):
         return "measures that lack something"
     if not measures.num_rows:
