@@ -35,8 +35,17 @@ LOCAL: Final = re.compile(
 )
 # Somebody pressed Ctrl-C or stopped the job: what ends by that did nothing.
 INTERRUPTS: Final = ("KeyboardInterrupt", "SignalException")
+# Errors of a device that its rank alone reports, be it by its watchdog, are its own.
+_OF_THE_DEVICE: Final = (
+    "an illegal memory access was encountered",
+    "device-side assert triggered",
+    "misaligned address",
+    "an illegal instruction was encountered",
+    "uncorrectable ECC error encountered",
+)
 # Every rank raises it when any of them failed at its part.
 _OF_OTHERS: Final = ("CheckpointException",)
+_FAILED_PARTS: Final = re.compile(r"ranks:dict_keys\(\[([\d, ]{1,2000})\]\)")
 ADDRESS: Final = re.compile(r"address already in use|EADDRINUSE|EADDRNOTAVAIL|cannot assign requested", re.IGNORECASE)
 # What a communication library prints when the sizes of two ends disagree: the printing process is the receiver.
 SIZE_COMPLAINT: Final = re.compile(
@@ -96,17 +105,36 @@ class Life:
         return any((self.finished, self.own_error, self.victim_error, self.dump_written, self.size_complaint))
 
 
+def left_by_itself(life: Life) -> bool:
+    """Say whether its launcher saw a process end with an error, of which it says nothing that blames others."""
+    spoke = life.victim_error or life.own_error or life.size_complaint or life.finished or life.out_of_memory
+    return life.exit is not None and 0 < (life.exit.code or 0) < 128 and spoke is None and life.killed is None
+
+
+def aborted_alone(found: Mapping[int, Life]) -> int | None:
+    """Return the only rank that aborted, where no rank reports that others stopped; its watchdog would have said so."""
+    if any(life.victim_error or life.own_error or life.out_of_memory or life.killed for life in found.values()):
+        return None
+    ended = [r for r, life in found.items() if life.exit is not None and life.exit.code not in (0, None, -15)]
+    first = found[ended[0]].exit if len(ended) == 1 else None
+    seen = first is not None and first.kind == "launcher_failure" and signal_of(first.code) == -6
+    return ended[0] if seen else None
+
+
 def lives(facts: Facts) -> dict[int, Life]:
     """Return the signs of life of every rank that any event speaks of."""
     found: dict[int, dict[str, Event]] = defaultdict(dict)
     last: dict[int, int] = {}
     at_work = _at_work(facts)
     past = Past(facts)
+    broken = {e.rank for e in facts.events if e.kind == "cuda_error" and e.rank is not None}
     starved = _starved_workers(facts)
     for event in facts.events:
         if event.rank is None:
             continue
         role = _role(event)
+        if event.kind == "cuda_error" and role == "victim_error" and len(broken) == 1 and event.name in _OF_THE_DEVICE:
+            role = "own_error"
         caught = role == "own_error" and _caught(event, at_work.get(event.rank))
         if caught or (role in _ACCUSING and (past.ended_before(event) or past.went_on_after(event))):
             found[event.rank]
@@ -124,9 +152,23 @@ def lives(facts: Facts) -> dict[int, Life]:
         if ts is not None:
             last[rank] = max(last.get(rank, ts), ts)
             found[rank]
+    for rank, event in _failed_parts(facts).items():
+        # The error itself, where it is printed, says more.
+        if rank in found and "own_error" not in found[rank]:
+            found[rank]["own_error"] = event
     for signs in found.values():
         _forget_aftermath(signs)
     return {rank: Life(rank=rank, last_ts=last.get(rank), **signs) for rank, signs in sorted(found.items())}
+
+
+def _failed_parts(facts: Facts) -> dict[int, Event]:
+    """Return by rank a report of its own that lists it among those that failed at a common task."""
+    found: dict[int, Event] = {}
+    for event in facts.events:
+        listed = _FAILED_PARTS.search(event.text) if event.name.rpartition(".")[2] in _OF_OTHERS else None
+        if listed is not None and event.rank is not None and str(event.rank) in re.findall(r"\d+", listed[1]):
+            found.setdefault(event.rank, event)
+    return found
 
 
 def _starved_workers(facts: Facts) -> dict[int | None, Event]:
@@ -242,12 +284,6 @@ def _stops_early(life: Life, first_said: int | None) -> bool:
     return life.last_ts is None or first_said is None or life.last_ts < first_said
 
 
-def _left_by_itself(life: Life) -> bool:
-    """Say whether its launcher saw a process end with an error, of which it says nothing that blames others."""
-    spoke = life.victim_error or life.own_error or life.size_complaint or life.finished or life.out_of_memory
-    return life.exit is not None and 0 < (life.exit.code or 0) < 128 and spoke is None and life.killed is None
-
-
 def _only_unnamed_error(facts: Facts) -> Event | None:
     """Return the only exception that no line ties to a rank, if it is none of communication."""
     raised = [e for e in facts.events if e.kind == "exception" and e.rank is None]
@@ -293,18 +329,24 @@ def _endings(facts: Facts, rank: int, life: Life, found: Mapping[int, Life]) -> 
         assert life.exit is not None
         text = f"{_KEEPERS[life.exit.name]} lost the worker of rank {rank} without a word of it"
         claims.append(Claim("launcher", "exited", (rank,), "strong", text, (_ref(text, life.exit),), life.exit.ts))
-    elif _left_by_itself(life):
+    elif left_by_itself(life):
         assert life.exit is not None
         raised = _only_unnamed_error(facts)
         text = f"rank {rank} ended with exit code {life.exit.code} and reports no lost connection"
         claims.append(Claim("launcher", "exited", (rank,), "strong", text, (_ref(text, life.exit),), life.exit.ts))
-        if raised is not None and sum(_left_by_itself(other) for other in found.values()) == 1:
+        if raised is not None and sum(left_by_itself(other) for other in found.values()) == 1:
             text = f"the only exception without a rank is {raised.name}: {_short(raised.text)}"
             refs = (_ref(text, raised),)
             claims.append(Claim("logs", "exception", (rank,), "weak", text, refs, raised.ts, detail=raised.name))
+    elif aborted_alone(found) == rank and life.exit is not None:
+        text = f"rank {rank} aborted, and no rank reports a timeout or a lost connection"
+        refs = (_ref(text, life.exit),)
+        claims.append(Claim("launcher", "exited", (rank,), "strong", text, refs, life.exit.ts, detail="SIGABRT"))
     if life.own_error is not None:
         what = life.own_error.name or "an exception"
         text = f"rank {rank} raised {what}" + (f": {_short(life.own_error.text)}" if life.own_error.text else "")
+        if life.own_error.kind == "cuda_error":
+            text = f"rank {rank} reports an error of its device: {what}"
         claims.append(
             Claim(
                 "logs",

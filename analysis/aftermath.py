@@ -47,18 +47,32 @@ class Past:
                     self._work[file].append((line, ts))
         for work in self._work.values():
             work.sort()
+        # The last line that tells of other trouble, or that the work is done.
         self._trouble: dict[int, int] = {}
         for event in facts.events:
-            if event.kind in _TROUBLE and event.file is not None and event.line is not None:
+            if event.kind in (*_TROUBLE, "finished") and event.file is not None and event.line is not None:
                 self._trouble[event.file] = max(self._trouble.get(event.file, 0), event.line)
         self._newer = _newer_files(facts, self._work)
 
     def ended_before(self, event: Event) -> bool:
         """Say whether the job had been stopped from outside when this was said."""
-        return any(_follows(event, stop) for stop in self._stops)
+        return any(_follows(event, stop) and not self._started_again(stop, event) for stop in self._stops)
+
+    def is_over(self, stop: Event) -> bool:
+        """Say whether the file that tells of a stop goes on with a later start of the job."""
+        if stop.file is None or stop.line is None or stop.ts is None:
+            return False
+        return any(n > stop.line and ts > stop.ts + _TAKEN_DOWN_NS for n, ts in self._work.get(stop.file, ()))
+
+    def _started_again(self, stop: Event, event: Event) -> bool:
+        """Say whether the file that tells of a stop goes on with a later start of the job, before an event in it."""
+        if stop.file is None or stop.line is None or stop.ts is None or stop.file != event.file:
+            return False
+        later = (ts for line, ts in self._work.get(stop.file, ()) if stop.line < line < (event.line or 0))
+        return any(ts > stop.ts + _TAKEN_DOWN_NS for ts in later)
 
     def went_on_after(self, event: Event) -> bool:
-        """Say whether the job made progress for a minute after an error, and got into other trouble after that.
+        """Say whether the job made progress for a minute after an error, and got into other trouble or finished.
 
         Told by the order of lines of one file, or of a log and the one that it was continued in: clocks of two files
         need not agree.
@@ -115,6 +129,9 @@ def stopped_from_outside(facts: Facts) -> str:
     if not found:
         return ""
     past = Past(facts)
+    found = [stop for stop in found if not past.is_over(stop)]
+    if not found:
+        return ""
     complained = (e for e in facts.events if e.kind in _TROUBLE and e.name not in ("task", "dataloader_worker"))
     if any(not past.ended_before(event) for event in complained):
         return ""

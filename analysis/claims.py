@@ -65,6 +65,7 @@ KINDS: Final[dict[str, str]] = {
     "address_in_use": "could not listen on its own address",
     "other_version": "runs another version of the library than the other hosts",
     "other_environment": "has other settings than the other hosts",
+    "same_gpu": "uses the GPU of another rank",
     "right_interface": "has an interface in the subnet of the others",
     # NCCL RAS
     "behind": "has launched fewer operations than the others",

@@ -22,6 +22,8 @@ _LOCAL_ADDRESS: Final = re.compile(r"^(?:127\.|169\.254\.|::1|fe80)")
 # [w0]:29400 and (w0, 29400), as torch writes it.
 _STORE: Final = re.compile(r"[\[(]?([\w.:-]*[\w-])[\])]?\s*[:,]\s*\d{1,5}\)?$")
 _LEAST_REPORTERS: Final = 2
+# More ranks than this on one GPU are a program that never chose one.
+_MOST_ON_ONE: Final = 8
 _MOST_CLIENTS: Final = 100_000
 
 
@@ -49,7 +51,21 @@ def suspicions(machine: Machine) -> list[Suspicion]:
         return [_suspicion(machine, chosen[0], offers, refused, certain=chosen[0] in odd | _local(offers))]
     if not chosen and len(odd) == 1 and refused:
         return [_suspicion(machine, next(iter(odd)), offers, refused, certain=False)]
-    return _skewed(machine) or _other_network(machine) or _store(machine)
+    return _same_gpu(machine) or _skewed(machine) or _other_network(machine) or _store(machine)
+
+
+def _same_gpu(machine: Machine) -> list[Suspicion]:
+    """Ranks that were given one GPU, as NCCL says."""
+    rows = [r for r in machine.of("nccl_error") if r.name == "duplicate_gpu" and r.comm_rank is not None and r.value]
+    ranks = tuple(sorted({r for row in rows for r in (row.comm_rank or 0, int(row.value or 0))}))
+    if not rows or len(ranks) > _MOST_ON_ONE:
+        return []
+    text = f"ranks {some([str(r) for r in ranks])} were given one GPU, {rows[0].device}"
+    refs = tuple(row.ref(text, "nccl_log") for row in rows[:4])
+    hosts = tuple(sorted({h for row in rows if (h := machine.host_of(row))}))
+    claim = Claim("nccl_log", "same_gpu", ranks, "strong", text, refs, rows[0].ts, hosts, (rows[0].device,))
+    waiting = tuple(sorted(set(machine.hosts) - set(ranks)))
+    return [Suspicion("", ranks, (claim,), hosts=hosts, devices=(rows[0].device,), waiting=waiting, since=rows[0].ts)]
 
 
 def _other_network(machine: Machine) -> list[Suspicion]:

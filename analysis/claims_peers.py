@@ -28,7 +28,7 @@ def suspicions(machine: Machine) -> list[Suspicion]:
         return [starved]
     if evicted := _evicted(machine):
         return [evicted]
-    closed = _closed(machine)
+    closed = _closed(machine) or _failed_pod(machine)
     return [closed] if closed is not None else []
 
 
@@ -81,6 +81,35 @@ def _evicted(machine: Machine) -> Suspicion | None:
     )
 
 
+def _job_of(pod: str) -> str:
+    """Return what the pods of one job share: the name without the role and the number."""
+    return re.sub(r"-(?:master|worker|launcher|chief|head|node|\d+)\b.*$", "", pod)
+
+
+def _failed_pod(machine: Machine) -> Suspicion | None:
+    """Return the one pod that failed, where a table shows all its others at work and ranks report that one stopped."""
+    table = [row for row in machine.of("pod_state") if row.name and not row.peer]
+    ours = {_job_of(pod) for pod in machine.hosts.values()}
+    failed = {row.name: row for row in table if row.level == "error" and _job_of(row.name) in ours}
+    well = {row.name for row in table if row.level == "info" and " Running " in row.text}
+    if len(failed) != 1 or len(well) < LEAST_REPORTERS or not any(machine.ranks_on(pod) for pod in well):
+        return None
+    ((pod, row),) = failed.items()
+    ranks = machine.ranks_on(pod)
+    text = f"the cluster shows {pod} as failed and {len(well)} others running"
+    claim = Claim("launcher", "exited", ranks, "strong", text, (row.ref(text, "launcher"),), row.ts, (pod,))
+    return Suspicion(
+        rule="",
+        ranks=ranks,
+        claims=(claim,),
+        one_of=len(ranks) > 1,
+        hosts=(pod,),
+        waiting=tuple(r for r in sorted(machine.hosts) if r not in ranks),
+        since=row.ts,
+        doubts=(("medium", f"what ended {pod} is not shown"),),
+    )
+
+
 def _lost(machine: Machine, rows: list[Row]) -> Suspicion:
     hosts = tuple(sorted({row.host for row in rows if row.host}))
     ranks = tuple(sorted({r for host in hosts for r in machine.ranks_on(host)}))
@@ -100,7 +129,7 @@ def _lost(machine: Machine, rows: list[Row]) -> Suspicion:
 
 
 def _closings(machine: Machine, hosts: set[str]) -> list[Claim]:
-    rows = [row for row in machine.of("connection_closed") if row.peer and machine.host_at(row.peer) in hosts]
+    rows = [row for row in machine.of("connection_closed") if row.peer and _peer_of(machine, row) in hosts]
     if not rows:
         return []
     who = sorted({f"rank {row.rank}" if row.rank is not None else str(row.host) for row in rows})

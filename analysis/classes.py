@@ -42,6 +42,7 @@ CLASSES: Final[tuple[ClassRule, ...]] = (
     # Links and start-up.
     ClassRule("did not join at start-up", ("never_joined",), "init_timeout", "process"),
     ClassRule("another version", ("other_version",), "misconfigured_interface", "config"),
+    ClassRule("on the GPU of another rank", ("same_gpu",), "misconfigured_interface", "config", "crash"),
     ClassRule("an address nobody can reach", ("wrong_interface",), "misconfigured_interface", "config"),
     ClassRule("a host nobody can reach at start-up", ("unreachable",), "init_timeout", "process"),
     ClassRule("its port lost the link", ("link_down", "at_all_ends"), "link_fault", "nic"),

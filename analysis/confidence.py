@@ -126,6 +126,14 @@ def _unread_lost(case: Case, s: Suspicion) -> str | None:
     return None
 
 
+def _only_aborted(case: Case, s: Suspicion) -> str | None:
+    """An abort without a word may have been that of a watchdog whose lines are elsewhere."""
+    claim = s.first("exited")
+    if claim is None or claim.detail != "SIGABRT" or s.has("exception", "killed", "gpu_fault"):
+        return None
+    return "what aborted it is not shown: its watchdog would have said whom it waited for, and its lines may be lost"
+
+
 DOUBTS: Final[tuple[Doubt, ...]] = (
     Doubt("one of several", "medium", _one_of),
     Doubt("no dump, nothing else", "medium", _dump_only),
@@ -137,6 +145,7 @@ DOUBTS: Final[tuple[Doubt, ...]] = (
     Doubt("dumps alone", "low", _dumps_alone),
     Doubt("explains few", "medium", _few_wait),
     Doubt("dumps missing", "medium", _unread_lost),
+    Doubt("aborted", "medium", _only_aborted),
 )
 
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import metadata
+from typing import Final
 
 import polars as pl
 
 from mycroft.analysis.absence import life_claims, lives
-from mycroft.analysis.aftermath import stopped_from_outside
+from mycroft.analysis.aftermath import Past, stopped_from_outside
 from mycroft.analysis.case import Case, count_words
 from mycroft.analysis.config import DEFAULTS, NS_PER_S, Thresholds
 from mycroft.analysis.culprits import blame
@@ -142,6 +143,12 @@ def build_case(facts: Facts, *, limits: Thresholds = DEFAULTS) -> Case:
     )
 
 
+# Events of processes that ended, in whatever way.
+_ENDED_BADLY: Final = ("launcher_failure", "exit", "signal")
+# ... and codes that say nothing bad: whoever ends a job asks its processes to stop.
+_ENDED_WELL: Final = (None, 0, -1, -2, -15)
+
+
 def _headline(
     case: Case, findings: tuple[Finding, ...], evidence: FlowEvidence, gaps: Sequence[Unknown]
 ) -> tuple[Status, str]:
@@ -171,6 +178,13 @@ def _why_not_healthy(case: Case, *, moves: bool) -> str:
         return "there is no dump, log or stack of any rank"
     if slowed := steps_slowed(case.machine.steps_ms):
         return f"{slowed}, and nothing shows why"
+    bad = [e for e in facts.events if e.kind in _ENDED_BADLY and e.code not in _ENDED_WELL]
+    past = Past(facts) if bad else None
+    bad = [e for e in bad if past is not None and not past.ended_before(e) and not past.went_on_after(e)]
+    if bad:
+        failed = bad[0]
+        whose = f"rank {failed.rank}" if failed.rank is not None else "a process"
+        return f"{whose} ended with code {failed.code}, and nothing shows which rank was the cause"
     if not _shows_progress(case):
         return "nothing shows that the ranks went on: no dump, no step, no finished operation and no end"
     if case.graph.waiting and case.liveness.state != "in_flight" and not moves:

@@ -160,7 +160,7 @@ def absent(case: Case, left: set[int]) -> Explained:
         suspects, one_of = _narrow(case, suspects, blamed, passed, doubts)
     uncollected = _uncollected(case, [blamed[i] for i in suspects])
     if uncollected:
-        doubts.append(("low", uncollected))
+        doubts.append(uncollected)
         one_of = True
     found: list[Suspicion] = []
     for index in suspects:
@@ -304,20 +304,20 @@ def _narrow(
     return suspects, True
 
 
-def _uncollected(case: Case, ranks: Sequence[int]) -> str:
-    """Return why the missing dumps of several ranks were more likely not collected than not written; empty: they were.
+def _uncollected(case: Case, ranks: Sequence[int]) -> tuple[str, str] | None:
+    """Return the doubt that the missing dumps of several ranks were not collected; None: something else tells of them.
 
-    All of one host, or more of them than processes die at once, and nothing else says what became of any of them.
+    All of one host, or more of them than processes die at once, say the least.
     """
     if len(ranks) < 2 or any(r in case.facts.dumps or has_reason(case, r) for r in ranks):
-        return ""
+        return None
     hosts = {info.host for r in ranks if (info := case.facts.ranks.get(r)) is not None and info.host is not None}
     theirs = {r for host in hosts for r in case.machine.ranks_on(host)}
     if hosts and theirs == set(ranks):
-        return f"no rank of {some(sorted(hosts))} left a dump: those of a host are often just not collected"
+        return ("low", f"no rank of {some(sorted(hosts))} left a dump: those of a host are often just not collected")
     if len(ranks) > max(2, len(case.facts.expected) // 8):
-        return f"{count_words(ranks)} left no dump: so many are more likely not collected than gone at once"
-    return ""
+        return ("low", f"{count_words(ranks)} left no dump: so many are more likely not collected than gone at once")
+    return ("medium", f"{count_words(ranks)} left no dump, which may not have been collected")
 
 
 def _too_many(case: Case, ranks: Sequence[int]) -> bool:

@@ -45,6 +45,8 @@ def _ranks(scope: FileScope, line: Line) -> tuple[str | None, list[int]]:
     node = _node(scope, line)
     if line.facts.host in mapping:
         return line.facts.host, mapping[line.facts.host or ""]
+    if len(mapping) == 1:
+        return next(iter(mapping.items()))
     if node.number is not None and node.number < len(mapping):
         return list(mapping.items())[node.number]
     if node.number is not None and node.size is not None:

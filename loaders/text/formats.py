@@ -6,6 +6,7 @@ from typing import Final
 
 from mycroft.loaders.text import (
     deepspeed,
+    executors,
     launchers,
     machine_formats,
     pods,
@@ -25,6 +26,7 @@ MATCHERS: Final[tuple[Matcher | BulkMatcher, ...]] = (
     *torch_errors.MATCHERS,
     *tracebacks.MATCHERS,
     *launchers.MATCHERS,
+    *executors.MATCHERS,
     *deepspeed.MATCHERS,
     *pods.MATCHERS,
     *stack_lines.MATCHERS,

@@ -273,6 +273,12 @@ def _node_failure(scope: FileScope, line: Line, match: re.Match[str]) -> None:
             said(scope, line, match.start(), "host_fault", name="node_failure", host=node, detail=detail, level="fatal")
 
 
+def _shell_signal(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    """Bash says by which signal a command of a script ended."""
+    pid = rank_number(match["pid"])
+    said(scope, line, match.start(), "signal", name="command", pid=pid, code=SIGNALS.get(match["what"]))
+
+
 def _slurm_cancelled(scope: FileScope, line: Line, match: re.Match[str]) -> None:
     stamp = ISO.search(match["at"] or "")
     moment = moment_of(stamp) if stamp is not None else None
@@ -326,42 +332,6 @@ def _mpich_code(scope: FileScope, line: Line, match: re.Match[str]) -> None:
         # Hydra prints the raw wait status: below 65 it is a signal.
         code = -number if 0 < number < 32 else signed(match["code"])
         said(scope, line, match.start(), "exit", name="process", pid=known[0], host=known[1], code=code)
-
-
-def _ray_exit(scope: FileScope, line: Line, match: re.Match[str]) -> None:
-    pid = re.search(r"Worker PID: (\d+)", line.text)
-    address = re.search(r"Worker IP address: ([\d.a-fA-F:]+)", line.text)
-    key = ("ray_exit", pid[1] if pid else None, address[1] if address else None)
-    if pid is None or scope.once(key):
-        said(
-            scope,
-            line,
-            match.start(),
-            "exit",
-            name="ray_worker",
-            pid=rank_number(pid[1]) if pid else None,
-            peer=address[1] if address else None,
-        )
-
-
-def _engine_worker(scope: FileScope, line: Line, match: re.Match[str]) -> None:
-    """The executor of vLLM lost one of its workers, which it numbers by their rank in the engine."""
-    if line.facts.dp or not scope.once(("engine_worker", match["rank"])):
-        return
-    said(scope, line, match.start(), "exit", name="engine_worker", rank=rank_number(match["rank"]))
-
-
-def _composer_exit(scope: FileScope, line: Line, match: re.Match[str]) -> None:
-    """Composer's launcher names the global rank of a process that ended, and of those that it ended after it."""
-    rank, code = rank_number(match["rank"]), signed(match["code"])
-    if scope.once(("composer", rank, code)):
-        pid = rank_number(match["pid"])
-        said(scope, line, match.start(), "launcher_failure", name="failed", rank=rank, code=code, pid=pid)
-
-
-def _composer_output(scope: FileScope, line: Line, match: re.Match[str]) -> None:
-    """Composer repeats what a process had printed, between a first and a last line that name its global rank."""
-    scope.section_rank = rank_number(match["rank"]) if match["edge"] == "Begin" else None
 
 
 def _job_end(scope: FileScope, line: Line, match: re.Match[str]) -> None:
@@ -502,6 +472,23 @@ MATCHERS: Final[tuple[Matcher, ...]] = (
         _node_failure,
     ),
     Matcher(
+        "orte_lost",
+        FORMAT,
+        ("Remote daemon: [[",),
+        re.compile(r"Remote daemon: \[\[\d{1,10},\d{1,10}\],\d{1,10}\] on node (?P<nodes>[\w.-]{1,253})"),
+        _node_failure,
+    ),
+    Matcher(
+        "shell_signal",
+        FORMAT,
+        (" Segmentation fault", " Aborted  ", " Killed  ", " Bus error", " (core dumped)"),
+        re.compile(
+            r": line \d{1,7}: {1,12}(?P<pid>\d{1,10}) (?P<what>Segmentation fault|Aborted|Killed|Bus error"
+            r"|Illegal instruction|Floating point exception)\b"
+        ),
+        _shell_signal,
+    ),
+    Matcher(
         "slurm_cancelled",
         FORMAT,
         (" CANCELLED AT ", " CANCELLED DUE TO "),
@@ -549,37 +536,6 @@ MATCHERS: Final[tuple[Matcher, ...]] = (
         ("EXIT CODE: ",),
         re.compile(r"EXIT CODE: (?P<code>-?\d{1,4})"),
         _mpich_code,
-    ),
-    Matcher(
-        "ray_exit",
-        FORMAT,
-        ("Worker exit type: ", "A worker died or was killed"),
-        re.compile(r"Worker exit type: (?P<type>\w+)|A worker died or was killed"),
-        _ray_exit,
-    ),
-    Matcher(
-        "engine_worker",
-        FORMAT,
-        ("died unexpectedly, shutting down executor",),
-        re.compile(r"Worker proc VllmWorker-(?P<rank>\d{1,7}) died unexpectedly"),
-        _engine_worker,
-    ),
-    Matcher(
-        "composer_exit",
-        FORMAT,
-        ("crashed with exit code", "exited with code"),
-        re.compile(
-            r"\b[Rr]ank (?P<rank>\d{1,7})(?: \(PID (?P<pid>\d{1,10})\))? (?:crashed with exit|exited with) code "
-            r"(?P<code>-?\d{1,6})"
-        ),
-        _composer_exit,
-    ),
-    Matcher(
-        "composer_output",
-        FORMAT,
-        ("in global rank ", "nd global rank "),
-        re.compile(r"^-{5,20}(?P<edge>Begin|End) global rank (?P<rank>\d{1,7}) STD(?:ERR|OUT)-{5,20}"),
-        _composer_output,
     ),
     Matcher(
         "job_end",

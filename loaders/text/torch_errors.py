@@ -243,6 +243,13 @@ MATCHERS: Final[tuple[Matcher, ...]] = (
         _cuda_error,
     ),
     Matcher(
+        "gpu_memory_fault",
+        FORMAT,
+        ("Memory access fault by GPU",),
+        re.compile(r"Memory access fault by GPU node-\d{1,4}[^\r\n]{0,160}"),
+        told("cuda_error", "memory access fault"),
+    ),
+    Matcher(
         "dataloader_worker",
         FORMAT,
         ("DataLoader worker (pid",),

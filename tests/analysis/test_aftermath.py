@@ -97,3 +97,41 @@ def test_a_checkpoint_that_failed_on_one_rank_blames_that_one(tmp_path: Path) ->
         )
         text += f"[rank{rank}]: OSError: [Errno 28] No space left on device\n"
     assert named(verdict_of(tmp_path, {"log.txt": text}))[:3] == ("exception", "high", (2,))
+
+
+def test_a_job_that_was_started_again_in_the_same_file_may_fail_by_itself(tmp_path: Path) -> None:
+    text = steps(0, 3) + STOP.format(why=" DUE TO JOB REQUEUE") + steps(30, 4) + traceback(2, "ValueError: bad shard")
+    assert named(verdict_of(tmp_path, {"slurm-71.out": text}))[:3] == ("exception", "high", (2,))
+
+
+def test_a_fault_that_an_earlier_start_had_does_not_spoil_a_job_that_finished(tmp_path: Path) -> None:
+    text = steps(1, 4) + traceback(3, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
+    verdict = verdict_of(tmp_path, {"log.txt": text + steps(10, 8) + "training finished after 18 iterations\n"})
+    assert not verdict.findings
+
+
+def test_a_device_error_of_one_rank_is_its_own_even_if_its_watchdog_tells_it(tmp_path: Path) -> None:
+    text = "[rank2]:[E303 02:17:03.013057536 ProcessGroupNCCL.cpp:1895] [PG ID 0 PG GUID 0(default_pg) Rank 2] Process group watchdog thread terminated with exception: CUDA error: an illegal memory access was encountered\n"
+    text += "".join(make.timed_out(rank) for rank in (0, 1, 3))
+    assert named(verdict_of(tmp_path, {"log.txt": text}))[:3] == ("exception", "high", (2,))
+
+
+def test_a_process_that_ended_badly_is_no_healthy_job(tmp_path: Path) -> None:
+    text = (
+        steps(1, 4)
+        + "E0303 02:10:47.000000 77 torch/distributed/elastic/multiprocessing/api.py:874] failed (exitcode: 1) local_rank: 2 (pid: 4106) of binary: /usr/bin/python3\n"
+    )
+    verdict = verdict_of(tmp_path, {"log.txt": text})
+    assert verdict.status != "healthy"
+
+
+def test_a_rank_that_alone_aborted_is_named_but_not_surely(tmp_path: Path) -> None:
+    text = "[rank0]: step 3 loss 2.1\n"
+    text += "ChildFailedError: \nFailures:\n  <NO_OTHER_FAILURES>\nRoot Cause (first observed failure):\n[0]:\n  time      : 2026-03-03_02:17:04\n  host      : n1\n  rank      : 2 (local_rank: 0)\n  exitcode  : -6 (pid: 1002)\n  error_file: <N/A>\n  traceback : Signal 6 (SIGABRT) received by PID 1002\n============\n"
+    assert named(verdict_of(tmp_path, {"log.txt": text}))[:3] == ("process_died", "medium", (2,))
+
+
+def test_a_command_that_the_shell_saw_end_is_the_rank_of_its_process(tmp_path: Path) -> None:
+    text = make.start_up(8) + "./run.sh: line 8:  1005 Segmentation fault      (core dumped) python train.py\n"
+    text += "".join(make.timed_out(rank) for rank in (0, 1, 3))
+    assert named(verdict_of(tmp_path, {"log.txt": text}))[:3] == ("process_died", "high", (5,))

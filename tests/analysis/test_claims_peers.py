@@ -123,3 +123,53 @@ def test_a_full_dev_shm_is_a_fault_of_its_own_host(tmp_path: Path) -> None:
 
 def test_profiles_of_a_healthy_job_are_healthy(tmp_path: Path) -> None:
     assert verdict_of(tmp_path, make.inspector(4, 30, lambda _rank, _op: 2000)).status == "healthy"
+
+
+TABLE = "NAME   READY   STATUS    RESTARTS   AGE   IP         NODE\n"
+
+
+def test_the_one_pod_that_failed_is_named(tmp_path: Path) -> None:
+    log = PODS + closed(0, "n9", per_host=1)
+    table = TABLE + "".join(f"n{n}     1/1     Running   0          3h    10.0.0.{n}   m{n}\n" for n in range(3))
+    table += "n3     0/1     Error     0          3h    10.0.0.3   m3\n"
+    assert named(verdict_of(tmp_path, {"nccl.log": log, "pods.txt": table})) == (
+        "process_died",
+        "medium",
+        (3,),
+        ("n3",),
+    )
+
+
+def test_a_failed_pod_of_another_job_is_not(tmp_path: Path) -> None:
+    log = PODS + closed(0, "n9", per_host=1)
+    table = TABLE + "".join(f"n{n}     1/1     Running   0          3h    10.0.0.{n}   m{n}\n" for n in range(3))
+    table += "web-0  0/1     Error     0          3h    10.0.0.3   m3\n"
+    assert not verdict_of(tmp_path, {"nccl.log": log, "pods.txt": table}).findings
+
+
+def test_a_node_whose_daemon_mpirun_lost_is_gone(tmp_path: Path) -> None:
+    text = (
+        UP
+        + "ORTE has lost communication with a remote daemon.\n\n  HNP daemon   : [[61233,0],0] on node n0\n  Remote daemon: [[61233,0],2] on node n2\n"
+    )
+    assert named(verdict_of(tmp_path, {"mpi.out": text})) == ("process_died", "high", (4, 5), ("n2",))
+
+
+def test_a_pod_that_the_cluster_evicted_is_named(tmp_path: Path) -> None:
+    events = "LAST SEEN   TYPE      REASON    OBJECT   MESSAGE\n5m          Warning   Evicted   pod/n2   The node was low on resource: memory.\n"
+    found = named(verdict_of(tmp_path, {"nccl.log": PODS + closed(0, "n9", per_host=1), "events.txt": events}))
+    assert found == ("process_died", "medium", (2,), ("n2",))
+
+
+def test_a_host_of_which_there_is_no_line_is_known_by_its_closed_connections(tmp_path: Path) -> None:
+    verdict = verdict_of(tmp_path, {"nccl.log": PODS + closed(0, "m7", per_host=1) + closed(3, "m7", per_host=1)})
+    assert named(verdict) == ("process_died", "medium", (), ("m7.cluster",))
+
+
+def test_ranks_on_one_gpu_are_named_together(tmp_path: Path) -> None:
+    text = make.nccl(2, "Duplicate GPU detected : rank 3 and rank 2 both on CUDA device 1b000", level="WARN")
+    assert named(verdict_of(tmp_path, {"nccl.log": UP.replace("COMPLETE", "START") + text}))[:3] == (
+        "misconfigured_interface",
+        "high",
+        (2, 3),
+    )

@@ -25,6 +25,7 @@ CALLED = (
     ("node_failed", "process_died", "host", "crash"),
     ("never_joined", "init_timeout", "process", "hang"),
     ("other_version", "misconfigured_interface", "config", "hang"),
+    ("same_gpu", "misconfigured_interface", "config", "crash"),
     ("wrong_interface", "misconfigured_interface", "config", "hang"),
     ("unreachable", "init_timeout", "process", "hang"),
     ("link_down", "link_fault", "nic", "hang"),
