@@ -219,6 +219,9 @@ class Bench:
         return size
 
     def look(self, stage: str) -> None:
+        if self.watch._relayed is not None:
+            # Windows of ten seconds are replayed in less: the rest after each look is left out.
+            self.watch._relayed._next.clear()
         self.watch.window.refresh()
         self.clock.lap(f"{stage}: summaries into the watch")
         self.watch.tick()
@@ -508,7 +511,9 @@ def windows_only(bench: Bench, fleet: Fleet, told: list[list[Summary]], times: i
             at_ns = max(part.at_ns for part in one.parts)
             places = tuple((rank + copy * fleet.world, f"{name}c{copy}") for rank, name in one.parts[0].places)
             parts = [
-                replace_part(part, at_ns, one.parts[0].window, places if not index else ())
+                msgspec.structs.replace(
+                    part, at_ns=at_ns, window=one.parts[0].window, places=places if not index else ()
+                )
                 for index, part in enumerate(parts_of(table, fleet, fleet.world * times))
             ]
             summary = Summary(
@@ -545,10 +550,6 @@ def windows_only(bench: Bench, fleet: Fleet, told: list[list[Summary]], times: i
         asked = bench.state.requests(one.incident)
         print(f"incident: {one.confidence}: {one.summary}; {sum(len(r.processes) for r in asked)} ranks asked for")
     return [judged(one, cause) for one in bench.state.incidents()] == ["right"]
-
-
-def replace_part(part: Part, at_ns: int, window: int, places: tuple[tuple[int, str], ...]) -> Part:
-    return msgspec.structs.replace(part, at_ns=at_ns, window=window, places=places)
 
 
 def parts_of(table: pa.Table, fleet: Fleet, world_size: int) -> list[Part]:
