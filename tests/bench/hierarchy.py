@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import os
 import resource
 import sys
@@ -49,12 +48,13 @@ from mycroft.app.state import State
 from mycroft.loaders.collector import Collector, CollectorSettings, Window
 from mycroft.tracer.agent.batch import Batch, BatchKey, RingStatus, encode
 from mycroft.tracer.agent.sender import Collector as Client
-from mycroft.tracer.agent.summary import COLUMNS, MEASURES, RELAY_PREFIX, Part, Summary, What
+from mycroft.tracer.agent.summary import COLUMNS, RELAY_PREFIX, Part, Summary
 from mycroft.tracer.simulator import truth
 from mycroft.tracer.trace import TABLES, ProcessState
 from tests.analysis.fleet.simulated_fleet import Fleet, small_fleet
-from tests.app.live.simulated import arrivals, coded
+from tests.app.live.simulated import coded
 from tests.bench.collector import Running
+from tests.bench.replayed import Replay, repeated_measures
 
 RECORD_BYTES = 64
 HOSTS_PER_RELAY = 256
@@ -288,46 +288,6 @@ def slow_timing(window_s: float, windows: int) -> dict[str, float]:
     return {"at_s": healthy * window_s, "after_s": (windows - healthy) * window_s}
 
 
-class Replay:
-    """What the agents of the hosts of one relay send, window by window."""
-
-    def __init__(self, fleet: Fleet, ranks: range, statuses: dict[int, RingStatus]) -> None:
-        self.per_host = fleet.simulated.config.ranks_per_host
-        self.hosts = [
-            range(h, min(h + self.per_host, ranks.stop)) for h in range(ranks.start, ranks.stop, self.per_host)
-        ]
-        self.rings = [tuple(statuses[rank] for rank in mine) for mine in self.hosts]
-        self.tables: dict[str, tuple[pa.Table, np.ndarray, np.ndarray]] = {}
-        for kind in TABLES:
-            if kind in fleet.tables:
-                table, owners = fleet.tables[kind]
-                first, last = int(fleet.bounds[kind][ranks.start]), int(fleet.bounds[kind][ranks.stop])
-                part = table.slice(first, last - first)
-                self.tables[kind] = (part, owners[first:last], arrivals(kind, part).to_numpy())
-
-    def batches(self, seq: int, since_ns: int, until_ns: int) -> list[Batch]:
-        """Everything that was written in a window, one batch a host."""
-        parts: list[dict[str, pa.Table]] = [{} for _ in self.hosts]
-        for kind, (table, owners, when) in self.tables.items():
-            now = np.flatnonzero((when >= since_ns) & (when < until_ns))
-            part, whose = table.take(pa.array(now)), owners[now]
-            rows = coded(kind, part, 0)
-            place = rows.schema.get_field_index("position")
-            rows = rows.set_column(place, rows.schema.field("position"), part.column("position").cast(pa.uint64()))
-            ring = pa.array((whose % self.per_host).astype(np.uint16))
-            rows = rows.set_column(0, rows.schema.field(0), ring).combine_chunks()
-            cuts = np.searchsorted(whose, [mine.start for mine in self.hosts] + [self.hosts[-1].stop]).tolist()
-            for number, (first, last) in enumerate(itertools.pairwise(cuts)):
-                if last > first:
-                    parts[number][kind] = rows.slice(first, last - first)
-        found = []
-        for mine, rings, tables in zip(self.hosts, self.rings, parts, strict=True):
-            count = sum(table.num_rows for table in tables.values())
-            key = BatchKey(host=f"sim{mine.start // self.per_host}", boot="sim", seq=seq, made_ns=until_ns, rows=count)
-            found.append(Batch(key=key, rings=rings, tables=tables, agent="bench"))
-        return found
-
-
 def slow_end_to_end(bench: Bench, fleet: Fleet, window_ns: int) -> bool:
     statuses = {rank: replace(_status(fleet, rank), next=0) for rank in range(fleet.world)}
     replays = [
@@ -357,9 +317,7 @@ def slow_end_to_end(bench: Bench, fleet: Fleet, window_ns: int) -> bool:
     print(f"tier 2, to the centre: {windows} windows, {size / 1e6:,.2f} MB, {per:.1f} B a rank and window, of")
     summaries = sum(table.num_rows for table in bench.told.values())
     print(f"  {measures / windows / fleet.world:.1f} measures and {summaries / fleet.world:.1f} summaries each")
-    numbers = bench.state.numbers()["tick"][1]["relays"]
-    held = numbers["series_bytes"]
-    print(f"the centre holds {numbers['entities']:,} entities, {held / 1e6:,.1f} MB, {held / fleet.world:.0f} B a rank")
+    print(held_by(bench.state.numbers()["tick"][1]["relays"], fleet.world))
     found = bench.state.incidents()
     if cause is None or not found:
         print(f"truth: {cause}; {len(found)} incidents {[one.summary for one in found]}")
@@ -382,6 +340,11 @@ def slow_end_to_end(bench: Bench, fleet: Fleet, window_ns: int) -> bool:
     print(f"verdict: {incident.status} {incident.category} {incident.confidence}: {incident.summary}")
     print(f"truth: {cause}; named {list(incident.ranks)} {list(incident.hosts)}: {how}; told {bench.heard}")
     return how != "WRONG"
+
+
+def held_by(numbers: dict[str, int], world: int) -> str:
+    held = numbers["series_bytes"]
+    return f"the centre holds {numbers['entities']:,} entities, {held / 1e6:,.1f} MB, {held / world:.0f} B a rank"
 
 
 def judged(incident: Incident, cause: dict[str, list[Any]]) -> str:
@@ -472,27 +435,6 @@ def repeated(told: list[pa.Table], times: int, fleet: Fleet) -> Iterator[pa.Tabl
             yield pa.table(columns, schema=COLUMNS)
 
 
-def repeated_measures(
-    measures: pa.Table, copy: int, fleet: Fleet, shared_comms: pa.Array, at_fault: list[int]
-) -> pa.Table:
-    """Measures of a copy, as `repeated` copies summaries. Only the first has somebody who is slow."""
-    if not copy:
-        return measures
-    dp_ranks = fleet.simulated.config.dp
-    rows = measures.filter(pc.invert(pc.is_in(measures.column("rank"), pa.array(at_fault, pa.uint32()))))
-    comm, peer, what = rows.column("comm"), rows.column("peer"), rows.column("what")
-    shared = pc.is_in(comm, shared_comms)
-    columns = {name: rows.column(name) for name in MEASURES.names}
-    columns["rank"] = pc.add(rows.column("rank"), pa.scalar(copy * fleet.world, pa.uint32()))
-    fresh = pc.bit_wise_xor(comm, pa.scalar(copy << 32, pa.uint64()))
-    none = pc.or_(shared, pc.equal(comm, pa.scalar(0, pa.uint64())))
-    columns["comm"] = pc.if_else(none, comm, fresh)
-    moved = pc.if_else(shared, pc.add(peer, pa.scalar(copy * dp_ranks, pa.uint32())), peer)
-    on_host = pc.add(peer, pa.scalar(copy * fleet.world, pa.uint32()))
-    columns["peer"] = pc.if_else(pc.equal(what, pa.scalar(int(What.HOST), pa.uint8())), on_host, moved)
-    return pa.table(columns, schema=MEASURES)
-
-
 def windows_only(bench: Bench, fleet: Fleet, told: list[list[Summary]], times: int) -> bool:
     """Let N times as many relays tell of the same windows; nothing is fetched."""
     client = Client(bench.running.url)
@@ -544,8 +486,7 @@ def windows_only(bench: Bench, fleet: Fleet, told: list[list[Summary]], times: i
     numbers = bench.state.numbers()["tick"][1]["relays"]
     print(f"{world:,} ranks, {count} windows only, {len(told) * times} relays: {sent / 1e6:,.1f} MB,", end=" ")
     print(f"{sent / count / world:.1f} B a rank and window")
-    held = numbers["series_bytes"]
-    print(f"the centre holds {numbers['entities']:,} entities, {held / 1e6:,.1f} MB, {held / world:.0f} B a rank")
+    print(held_by(numbers, world))
     for one in bench.state.incidents():
         asked = bench.state.requests(one.incident)
         print(f"incident: {one.confidence}: {one.summary}; {sum(len(r.processes) for r in asked)} ranks asked for")
