@@ -364,6 +364,8 @@ class Relayed:
         """
         if self.is_of(job) and finding["category"] in _PATIENT and incident not in self._lasting:
             return None
+        if self.is_of(job):
+            finding = _narrowed(self.state.incident(incident).finding, finding)
         return _unsure(finding, self.state.noted(incident, _UNKNOWN) or ())
 
 
@@ -402,6 +404,20 @@ def _words(told: Sequence[_Told]) -> list[Word]:
 def _accused(slow: SlowJob) -> Suspects:
     told = slow.numbers()["entities"]
     return Suspects(told, 0, (), slow.to_fetch, slow.left_out)
+
+
+def _narrowed(told: Mapping[str, Any], finding: dict[str, Any]) -> dict[str, Any]:
+    """Return what rows say, or what summaries of all ranks told where that is one of those whom the rows leave open."""
+    one, several = told["root_cause"]["ranks"], finding["root_cause"]["ranks"]
+    alike = (told["status"], told["category"]) == ("slow", finding["category"])
+    if not (alike and len(one) == 1 and finding["root_cause"]["one_of"] and one[0] in several):
+        return finding
+    agree = f"rows of a few agree and fit {len(several)} ranks, of which summaries of all ranks accuse this one"
+    why = [*finding["confidence_why"], agree]
+    sure = "low" if finding["confidence"] == "low" else "medium"
+    # Its page is that of the rows.
+    kept = {name: finding[name] for name in ("id", "evidence", "cost") if name in finding}
+    return {**told, **kept, "confidence": sure, "confidence_why": why}
 
 
 def _unsure(finding: dict[str, Any], unknown: Sequence[str]) -> dict[str, Any]:

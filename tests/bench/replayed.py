@@ -63,6 +63,14 @@ def repeated_measures(
         return measures
     dp_ranks = fleet.simulated.config.dp
     rows = measures.filter(pc.invert(pc.is_in(measures.column("rank"), pa.array(at_fault, pa.uint32()))))
+    for rank in at_fault:
+        # What is sent to it is slow, too.
+        for comm in fleet.bare(rank).communicators:
+            to = pc.and_(
+                pc.equal(rows.column("comm"), pa.scalar(comm.hash, pa.uint64())),
+                pc.equal(rows.column("peer"), comm.rank),
+            )
+            rows = rows.filter(pc.invert(pc.and_(to, pc.not_equal(rows.column("what"), int(What.GPU)))))
     comm, peer, what = rows.column("comm"), rows.column("peer"), rows.column("what")
     shared = pc.is_in(comm, shared_comms)
     columns = {name: rows.column(name) for name in MEASURES.names}

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 
 from mycroft.analysis.fleet.slow_windows import KEPT
+from mycroft.app.live.relayed import _narrowed
 from mycroft.app.live.relayed_slow import SlowJob, Word
 from mycroft.tracer.agent.summary import COLUMNS, MEASURES, Part, Summary, What
 
@@ -108,3 +111,38 @@ def test_clocks_that_are_set_back_and_other_windows_begin_anew() -> None:
     assert numbers(job) == [100 - KEPT]
     job.take(both(200, window_ns=2 * WINDOW_NS))
     assert numbers(job) == [200]
+
+
+def finding(name: str, ranks: list[int], confidence: str, *, category: str = "slow_nic") -> dict[str, Any]:
+    cause = {"ranks": ranks, "hosts": [], "devices": [], "flow": None, "one_of": len(ranks) > 1}
+    return {
+        "id": name,
+        "status": "slow",
+        "category": category,
+        "confidence": confidence,
+        "root_cause": cause,
+        "confidence_why": [],
+        "evidence": [name],
+    }
+
+
+def test_rows_that_leave_open_who_of_two_it_is_do_not_take_back_whom_all_ranks_accuse() -> None:
+    told = finding("f1", [5], "low")
+    both = _narrowed(told, finding("f3", [5, 6], "medium"))
+    assert (both["root_cause"]["ranks"], both["confidence"], both["id"], both["evidence"]) == (
+        [5],
+        "medium",
+        "f3",
+        ["f3"],
+    )
+    assert "fit 2 ranks" in both["confidence_why"][-1]
+    assert _narrowed(told, finding("f3", [5, 6], "low"))["confidence"] == "low"
+    # Whoever the rows name alone, or another kind of fault, is what they say.
+    for rows in (
+        finding("f3", [5], "high"),
+        finding("f3", [6, 7], "medium"),
+        finding("f3", [5, 6], "medium", category="pcie_degraded"),
+    ):
+        assert _narrowed(told, rows) == rows
+    several = finding("f1", [5, 6], "low")
+    assert _narrowed(several, finding("f3", [5, 6], "medium"))["id"] == "f3"
