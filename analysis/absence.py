@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from mycroft.analysis.aftermath import Past
@@ -135,7 +135,7 @@ def lives(facts: Facts) -> dict[int, Life]:
         role = _role(event)
         if event.kind == "cuda_error" and role == "victim_error" and len(broken) == 1 and event.name in _OF_THE_DEVICE:
             role = "own_error"
-        caught = role == "own_error" and _caught(event, at_work.get(event.rank))
+        caught = role == "own_error" and _caught(event, at_work)
         if caught or (role in _ACCUSING and (past.ended_before(event) or past.went_on_after(event))):
             found[event.rank]
         elif role is not None:
@@ -176,21 +176,40 @@ def _starved_workers(facts: Facts) -> dict[int | None, Event]:
     return {e.pid: e for e in facts.events if e.kind == "oom_kill" and e.pid is not None}
 
 
-def _at_work(facts: Facts) -> dict[int, int]:
-    """Return when each rank last shows itself at work, ns: it logged a step, or called what it timed out in."""
-    found = {rank: ts for rank, ts in facts.steps.select("rank", "ts").iter_rows() if ts is not None}
+@dataclass(slots=True)
+class _Work:
+    """When each rank last shows itself at work, ns: it logged a step, or called what it timed out in."""
+
+    times: dict[int, int] = field(default_factory=dict[int, int])
+    lines: dict[tuple[int, int | None], int] = field(default_factory=dict[tuple[int, int | None], int])
+    """The last line of a file that shows it."""
+
+    def see(self, rank: int, ts: int, file: int | None, line: int | None) -> None:
+        self.times[rank] = max(self.times.get(rank, ts), ts)
+        self.lines[rank, file] = max(self.lines.get((rank, file), 0), line or 0)
+
+
+def _at_work(facts: Facts) -> _Work:
+    work = _Work()
+    for rank, ts, file, line in facts.steps.select("rank", "ts", "file_id", "line").iter_rows():
+        if ts is not None:
+            work.see(rank, ts, file, line)
     for event in facts.events:
         if event.kind == "watchdog_timeout" and event.rank is not None and event.ts is not None and event.dur_ms:
-            called = event.ts - int(event.dur_ms * 1e6)
-            found[event.rank] = max(found.get(event.rank, called), called)
-    return found
+            work.see(event.rank, event.ts - int(event.dur_ms * 1e6), event.file, event.line)
+    return work
 
 
-def _caught(event: Event, at_work: int | None) -> bool:
-    """Say whether an exception was caught: its rank is seen at work a minute later and more."""
-    return (
-        event.kind == "exception" and event.ts is not None and at_work is not None and at_work > event.ts + _WENT_ON_NS
-    )
+def _caught(event: Event, work: _Work) -> bool:
+    """Say whether an exception was caught: its rank is seen at work a minute later and more.
+
+    In one file the order of the lines is surer than a clock, which may have been set back.
+    """
+    if event.kind != "exception" or event.ts is None or event.rank is None:
+        return False
+    if work.lines.get((event.rank, event.file), event.line or 0) < (event.line or 0):
+        return False
+    return work.times.get(event.rank, event.ts) > event.ts + _WENT_ON_NS
 
 
 def _forget_aftermath(signs: dict[str, Event]) -> None:

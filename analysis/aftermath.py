@@ -123,22 +123,25 @@ def _newer_files(facts: Facts, work: dict[int, list[tuple[int, int]]]) -> dict[i
     return {old: tuple(sorted(new)) for old, new in found.items()}
 
 
-def stopped_from_outside(facts: Facts) -> str:
-    """Return in words that the job was stopped from outside before any rank complained; empty: it was not."""
-    found = [event for event in facts.events if stops(event)]
-    if not found:
-        return ""
+def last_stop(facts: Facts) -> str:
+    """Return in words that the job was stopped from outside, and did not start again; empty: it was not."""
     past = Past(facts)
-    found = [stop for stop in found if not past.is_over(stop)]
+    found = [event for event in facts.events if stops(event) and not past.is_over(event)]
     if not found:
-        return ""
-    complained = (e for e in facts.events if e.kind in _TROUBLE and e.name not in ("task", "dataloader_worker"))
-    if any(not past.ended_before(event) for event in complained):
         return ""
     best = min(found, key=lambda event: event.name in _ANSWERS)
-    what = f"Slurm stopped the job: {best.name}"
     if best.name == "agent":
-        what = "a launcher was told from outside to stop"
-    elif best.name == "cancelled":
-        what = "the job was cancelled, and Slurm gives no reason"
-    return f"{what}; no line shows that a rank had failed before"
+        return "a launcher was told from outside to stop"
+    if best.name == "cancelled":
+        return "the job was cancelled, and Slurm gives no reason"
+    return f"Slurm stopped the job: {best.name}"
+
+
+def stopped_from_outside(facts: Facts) -> str:
+    """Return in words that the job was stopped from outside before any rank complained; empty: it was not."""
+    stop = last_stop(facts)
+    past = Past(facts)
+    complained = (e for e in facts.events if e.kind in _TROUBLE and e.name not in ("task", "dataloader_worker"))
+    if not stop or any(not past.ended_before(event) for event in complained):
+        return ""
+    return f"{stop}; no line shows that a rank had failed before"

@@ -21,6 +21,10 @@ AFTER_NS: Final = 5 * MINUTE_NS
 _QUARTER_NS: Final = 15 * MINUTE_NS
 
 
+# What a device, or the switch between devices, says of itself.
+_OWN_WORDS: Final = ("fatal", "fault", "remedy", "switch")
+
+
 def verdict_of(row: Row, machine: Machine, around: int | None) -> tuple[str, str]:
     """Return what one Xid is to the trouble: `cause`, `consequence`, `background` or `other`, and why."""
     if row.pid is not None and row.rank is not None and machine.pids.get(row.rank) not in (None, row.pid):
@@ -30,6 +34,8 @@ def verdict_of(row: Row, machine: Machine, around: int | None) -> tuple[str, str
         return "consequence", "this number follows another fault or comes from the program itself"
     if row.name == "remedy":
         return "remedy", "it says what the driver asks for"
+    if row.name == "switch" and row.level == "warning":
+        return "background", "the switch itself calls it not fatal"
     if row.ts is None or around is None:
         return "cause", "its time is not known"
     if _has_own_error(row, machine):
@@ -84,7 +90,7 @@ def suspicions(machine: Machine, around: int | None) -> list[Suspicion]:
 
 def _suspicion(machine: Machine, row: Row, why: str, rows: Sequence[Row], around: int | None) -> Suspicion:
     where = f"{row.device or 'a GPU'} of {row.host or _host_of_file(machine, row)}"
-    same = [r for r in rows if r.host == row.host and r.device == row.device and r.name in ("fatal", "fault", "remedy")]
+    same = [r for r in rows if r.host == row.host and r.device == row.device and r.name in _OWN_WORDS]
     claims: list[Claim] = []
     guess = user_by_error(machine, row) if row.rank is None else None
     rank = row.rank if row.rank is not None else guess
@@ -92,8 +98,8 @@ def _suspicion(machine: Machine, row: Row, why: str, rows: Sequence[Row], around
     hosts = (row.host,) if row.host else ()
     devices = (row.device,) if row.device else ()
     for other in same:
-        text = f"Xid {other.code} of {where}: {other.detail}"
-        if other.name == "remedy":
+        text = f"{'SXid' if other.name == 'switch' else 'Xid'} {other.code} of {where}: {other.detail}"
+        if other.name == "remedy" or (other.name == "switch" and other.level == "warning"):
             continue
         if text not in {c.text for c in claims}:
             claims.append(
@@ -142,6 +148,8 @@ def _suspicion(machine: Machine, row: Row, why: str, rows: Sequence[Row], around
     if guess is not None:
         words = f"told by its own CUDA error and the address of its GPU: no line ties rank {guess} to {row.host}"
         doubts.append(("medium", words))
+    elif row.name == "switch":
+        doubts.append(("medium", "a switch serves all GPUs of its host: no rank of it stands out"))
     elif row.rank is None:
         doubts.append(("medium", "no line says which rank uses this GPU"))
     return Suspicion(

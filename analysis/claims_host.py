@@ -21,22 +21,26 @@ _LEAST_SISTERS: Final = 3
 def throttled(machine: Machine) -> list[Claim]:
     """Return claims on GPUs that run below their sisters, with the reason that the driver gives."""
     found: list[Claim] = []
-    by_gpu: dict[tuple[str | None, str], list[Row]] = defaultdict(list)
+    # Two files that name no host may be of two hosts, whose GPUs have the same numbers.
+    by_gpu: dict[tuple[str, str], list[Row]] = defaultdict(list)
     for row in machine.of("gpu_state"):
-        by_gpu[row.host, row.device].append(row)
-    clocks: dict[str | None, dict[str, float]] = defaultdict(dict)
-    for (host, device), rows in by_gpu.items():
+        by_gpu[row.host or _host_of_file(machine, row), row.device].append(row)
+    clocks: dict[str, dict[str, float]] = defaultdict(dict)
+    for (place, device), rows in by_gpu.items():
         values = [row.value for row in rows if row.name == "sm_clock_mhz" and row.value]
         if values:
-            clocks[host][device] = median(values)
-    for (host, device), rows in sorted(by_gpu.items(), key=lambda item: (item[0][0] or "", item[0][1])):
+            clocks[place][device] = median(values)
+    seen: set[str] = set()
+    for (place, device), rows in sorted(by_gpu.items()):
+        host = rows[0].host
         reasons = list(dict.fromkeys(row.detail for row in rows if row.name == "throttle" and row.level == "error"))
-        sisters = [v for d, v in clocks[host].items() if d != device]
-        clock = clocks[host].get(device)
+        sisters = [v for d, v in clocks[place].items() if d != device]
+        clock = clocks[place].get(device)
         slow = clock is not None and len(sisters) >= _LEAST_SISTERS and clock < SLOW_CLOCK * median(sisters)
-        if not reasons and not slow:
+        if (not reasons and not slow) or (host is None and device in seen):
             continue
-        words = f"GPU {device} of {host or 'an unnamed host'}"
+        seen |= {device} if host is None else set()
+        words = f"GPU {device.removeprefix('GPU ')} of {place}"
         if clock is not None:
             words += f" runs at {clock:.0f} MHz"
             words += f" (its sisters at {median(sisters):.0f} MHz)" if slow else ""
@@ -51,6 +55,12 @@ def throttled(machine: Machine) -> list[Claim]:
         hosts, devices = ((host,) if host else ()), (device,)
         found.append(Claim("gpu_state", kind, ranks, "strong", words, refs, rows[0].ts, hosts, devices, detail=words))
     return found
+
+
+def _host_of_file(machine: Machine, row: Row) -> str:
+    """Return in words the host of a reading that names none."""
+    path = machine.files.get(row.file) if row.file is not None else None
+    return f"the host of {path}" if path else "an unnamed host"
 
 
 def _specific(reasons: Sequence[str]) -> list[str]:

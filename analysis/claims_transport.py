@@ -103,10 +103,11 @@ def _came_back(machine: Machine, down: Row) -> bool:
 
 
 def _is_used(machine: Machine, host: str, device: str) -> bool:
-    """Say whether a device may carry the job's traffic: NCCL lists it, or nothing says which it uses."""
+    """Say whether a device may carry the job's traffic: NCCL lists it, or nothing says which it uses or which it is."""
     listed = {row.device for row in machine.of("identity") if row.name == "nic" and row.host == host}
     listed |= {d for d in _carriers(machine, host) if d}
-    return not listed or device in listed or not device
+    # The kernel gives an address where NCCL gives a name: whether it is one of those is not shown.
+    return not listed or device in listed or not device or ":" in device
 
 
 def _carriers(machine: Machine, host: str) -> set[str]:

@@ -321,9 +321,7 @@ def _absence(
         claims.append(ended)
     elif not proven and not reasons:
         words = f"no line of rank {some([str(r) for r in gone])} says where it is: its log may be missing"
-        # Of one that everybody else was heard of a line would be there; of several the collection has lost them.
-        unheard = len(gone) > 1 and not set(gone) & _heard(machine)
-        doubts.append(("low" if unheard else "medium", words))
+        doubts.append(("medium", words))
     others = [r for r in silent if r not in gone]
     if others:
         doubts.append(("medium", f"rank {some([str(r) for r in others])} prints nothing and may be missing too"))
@@ -347,12 +345,6 @@ def _absence(
         doubts=tuple(doubts),
         passed_over=tuple(passed),
     )
-
-
-def _heard(machine: Machine) -> set[int]:
-    """Return the ranks that any line speaks of or is by."""
-    rows = (row for found in machine.rows.values() for row in found)
-    return {row.rank for row in rows if row.rank is not None} | set(machine.hosts) | set(machine.pids)
 
 
 def _one_that_ended(machine: Machine, ranks: Sequence[int]) -> Claim | None:

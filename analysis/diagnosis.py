@@ -13,7 +13,7 @@ from typing import Final
 import polars as pl
 
 from mycroft.analysis.absence import life_claims, lives
-from mycroft.analysis.aftermath import Past, stopped_from_outside
+from mycroft.analysis.aftermath import Past, last_stop, stopped_from_outside
 from mycroft.analysis.case import Case, count_words
 from mycroft.analysis.config import DEFAULTS, NS_PER_S, Thresholds
 from mycroft.analysis.culprits import blame
@@ -159,7 +159,7 @@ def _headline(
     why_not = young(evidence) or (gaps[0].what if gaps else _why_not_healthy(case, moves=evidence.moves))
     if why_not:
         return "cannot_tell", f"Cannot tell: {why_not}."
-    ranks = len(case.facts.dumps) or len(case.facts.ranks)
+    ranks = len(case.facts.dumps) or len(case.facts.ranks) or len(case.lives)
     going = "all at work" if evidence.moves and case.graph.waiting else "no rank waits for another"
     return (
         "healthy",
@@ -185,6 +185,8 @@ def _why_not_healthy(case: Case, *, moves: bool) -> str:
         failed = bad[0]
         whose = f"rank {failed.rank}" if failed.rank is not None else "a process"
         return f"{whose} ended with code {failed.code}, and nothing shows which rank was the cause"
+    if stop := last_stop(facts):
+        return f"{stop}, after trouble of which nothing tells whose it was"
     if not _shows_progress(case):
         return "nothing shows that the ranks went on: no dump, no step, no finished operation and no end"
     if case.graph.waiting and case.liveness.state != "in_flight" and not moves:

@@ -196,7 +196,7 @@ def _summary(case: Case, s: Suspicion, rule: ClassRule) -> str:
     if s.one_of:
         template = ONE_OF_BY_CATEGORY.get(rule.category, ONE_OF)
     text = template.format(
-        who=who(case.facts, s.ranks) or (f"host {' or '.join(s.hosts)}" if s.hosts else "no rank that stands out"),
+        who=who(case.facts, s.ranks) or _nameless(s),
         device=", ".join(s.devices) or "its network device",
         op=_operation(case, s),
         place=f": {place.detail}" if place is not None and place.detail else "",
@@ -207,6 +207,13 @@ def _summary(case: Case, s: Suspicion, rule: ClassRule) -> str:
         text = text.replace(" wait for it", " wait for them").replace(": it is ", ": they are ")
         text = text.replace(" is in ", " are in ").replace(" is inside ", " are inside ")
     return text[0].upper() + text[1:]
+
+
+def _nameless(s: Suspicion) -> str:
+    """Return whom a finding is about that knows no rank."""
+    if s.hosts:
+        return f"host {' or '.join(s.hosts)}"
+    return "a rank that no line names" if s.devices else "no rank that stands out"
 
 
 def _why(s: Suspicion, victims: Sequence[int]) -> str:

@@ -159,6 +159,9 @@ def absent(case: Case, left: set[int]) -> Explained:
     if len(suspects) > 1:
         suspects, one_of = _narrow(case, suspects, blamed, passed, doubts)
     uncollected = _uncollected(case, [blamed[i] for i in suspects])
+    if uncollected and 2 * len(suspects) > len(case.facts.expected):
+        # The few that are here wait for any of the others: that is no lead.
+        return [], explained
     if uncollected:
         doubts.append(uncollected)
         one_of = True

@@ -135,3 +135,25 @@ def test_a_command_that_the_shell_saw_end_is_the_rank_of_its_process(tmp_path: P
     text = make.start_up(8) + "./run.sh: line 8:  1005 Segmentation fault      (core dumped) python train.py\n"
     text += "".join(make.timed_out(rank) for rank in (0, 1, 3))
     assert named(verdict_of(tmp_path, {"log.txt": text}))[:3] == ("process_died", "high", (5,))
+
+
+def test_a_clock_that_was_set_back_does_not_make_an_error_an_old_one(tmp_path: Path) -> None:
+    text = steps(10, 9, "[rank3] ") + steps(1, 4, "[rank3] ")
+    text += "".join(f"2026-03-03 02:05:00 {line}\n" for line in traceback(3, "TypeError: bad operand").splitlines())
+    assert named(verdict_of(tmp_path, {"log.txt": text}))[:3] == ("exception", "high", (3,))
+
+
+def test_a_fatal_error_of_a_switch_is_of_its_host_and_of_no_rank(tmp_path: Path) -> None:
+    log = make.start_up(8) + "".join(make.timed_out(rank) for rank in range(8))
+    line = "nvidia-nvswitch2: SXid (PCI:0000:07:00.0): 22013, Fatal, Link 12 Minion Link DLREQ interrupt"
+    files = {"log.txt": log, "dmesg.txt": make.kernel("n2", "17:00", line)}
+    assert named(verdict_of(tmp_path, files)) == ("gpu_fault", "medium", (), ("n2",))
+
+
+def test_trouble_before_a_stop_is_not_healthy(tmp_path: Path) -> None:
+    text = (
+        STEPS
+        + "slurmstepd: error: Detected 1 oom_kill event in StepId=71.0. Some of the step tasks have been OOM Killed.\n"
+    )
+    verdict = verdict_of(tmp_path, {"slurm-71.out": text + STOP.format(why="")})
+    assert verdict.status == "cannot_tell"
