@@ -59,7 +59,9 @@ def tiers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SlowTiers
 
 @pytest.fixture(scope="module")
 def slow() -> Job:
-    return Job("gpu_power", rank=FAULTY, until_ns=time.time_ns(), after_s=40.0)
+    # Windows begin at the same moments of the job whenever the test runs.
+    window_ns = WINDOW_S * SECOND
+    return Job("gpu_power", rank=FAULTY, until_ns=time.time_ns() // window_ns * window_ns, after_s=40.0)
 
 
 def test_rank_that_becomes_slow_is_accused_judged_by_rows_and_told_once(tiers: SlowTiers, slow: Job) -> None:
