@@ -25,6 +25,15 @@ WINDOW_S = 4
 class SlowTiers(Tiers):
     """Two relays that tell every four seconds of the job's time."""
 
+    def tell(self) -> None:
+        self.rested()
+        super().tell()
+
+    def rested(self) -> None:
+        """Let the watch look again at once: windows of seconds are replayed in less."""
+        if self.watch._relayed is not None:
+            self.watch._relayed._next.clear()
+
     def go_on(self, job: Job, *, until_ns: int) -> None:
         """Let everybody speak, window after window, up to a moment of the job, or until an incident is open."""
         if not hasattr(self, "steps"):
@@ -118,6 +127,7 @@ def test_accused_are_told_with_doubt_where_no_rows_come_and_a_job_that_stands_is
             ]
             summary = replace(seen.summary, rows=type(seen.summary.rows).from_pylist(opened, seen.summary.rows.schema))
             tiers.watch.window.relays[name] = replace(seen, made_ns=seen.made_ns + pause_s, summary=summary)
+        tiers.rested()
         tiers.watch.tick()
         now = state.incident(incident.incident)
         assert (now.closed is None) is still_slow
