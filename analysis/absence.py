@@ -58,6 +58,8 @@ FATAL_SIGNALS: Final[Mapping[int, str]] = {
     -4: "SIGILL",
     -8: "SIGFPE",
 }
+# Signals that libraries die of when everything is taken down, after the work.
+_TEARDOWN: Final = (-6, -7, -11)
 # A process that is asked to stop, or that its own watchdog aborts, is a victim.
 SOFT_SIGNALS: Final[Mapping[int, str]] = {-6: "SIGABRT", -15: "SIGTERM", -2: "SIGINT", -1: "SIGHUP"}
 
@@ -136,7 +138,8 @@ def lives(facts: Facts) -> dict[int, Life]:
         if event.kind == "cuda_error" and role == "victim_error" and len(broken) == 1 and event.name in _OF_THE_DEVICE:
             role = "own_error"
         caught = role == "own_error" and _caught(event, at_work)
-        if caught or (role in _ACCUSING and (past.ended_before(event) or past.went_on_after(event))):
+        over = role == "killed" and signal_of(event.code) in _TEARDOWN and past.came_at_the_end(event)
+        if caught or over or (role in _ACCUSING and (past.ended_before(event) or past.went_on_after(event))):
             found[event.rank]
         elif role is not None:
             kept = found[event.rank].setdefault(role, event)
@@ -156,6 +159,7 @@ def lives(facts: Facts) -> dict[int, Life]:
         # The error itself, where it is printed, says more.
         if rank in found and "own_error" not in found[rank]:
             found[rank]["own_error"] = event
+    _forget_exits(found)
     for signs in found.values():
         _forget_aftermath(signs)
     return {rank: Life(rank=rank, last_ts=last.get(rank), **signs) for rank, signs in sorted(found.items())}
@@ -183,6 +187,8 @@ class _Work:
     times: dict[int, int] = field(default_factory=dict[int, int])
     lines: dict[tuple[int, int | None], int] = field(default_factory=dict[tuple[int, int | None], int])
     """The last line of a file that shows it."""
+    shared: dict[int, int] = field(default_factory=dict[int, int])
+    """When each rank called the operation that most of those that timed out wait in."""
 
     def see(self, rank: int, ts: int, file: int | None, line: int | None) -> None:
         self.times[rank] = max(self.times.get(rank, ts), ts)
@@ -197,6 +203,13 @@ def _at_work(facts: Facts) -> _Work:
     for event in facts.events:
         if event.kind == "watchdog_timeout" and event.rank is not None and event.ts is not None and event.dur_ms:
             work.see(event.rank, event.ts - int(event.dur_ms * 1e6), event.file, event.line)
+    calls: dict[tuple[object, ...], dict[int, int]] = defaultdict(dict)
+    for event in facts.events:
+        if event.kind == "watchdog_timeout" and event.rank is not None and event.ts is not None and event.dur_ms:
+            call = (event.comm, event.seq, event.name, event.numel)
+            calls[call][event.rank] = event.ts - int(event.dur_ms * 1e6)
+    most = max(calls.values(), key=len, default={})
+    work.shared = most if len(most) > 2 else {}
     return work
 
 
@@ -207,13 +220,30 @@ def _caught(event: Event, work: _Work) -> bool:
     """
     if event.kind != "exception" or event.ts is None or event.rank is None:
         return False
+    if event.timed and work.shared.get(event.rank, event.ts) > event.ts:
+        return True  # it went on to the very call that the others made, and waits in it with them
     if work.lines.get((event.rank, event.file), event.line or 0) < (event.line or 0):
         return False
     return work.times.get(event.rank, event.ts) > event.ts + _WENT_ON_NS
 
 
+def _forget_exits(found: Mapping[int, dict[str, Event]]) -> None:
+    """Take `sys.exit` for the answer to an error of another rank, where one has an error that is none of these."""
+    left = {r for r, signs in found.items() if "own_error" in signs and signs["own_error"].name == "SystemExit"}
+    if any(("own_error" in signs and r not in left) or "out_of_memory" in signs for r, signs in found.items()):
+        for rank in left:
+            event = found[rank].pop("own_error")
+            found[rank].setdefault("victim_error", event)
+
+
 def _forget_aftermath(signs: dict[str, Event]) -> None:
-    """Drop an error that came after the dump: what a rank raises while it is taken down did not stop the job."""
+    """Drop an error that came after the dump: what a rank raises while it is taken down did not stop the job.
+
+    And a signal that ended a rank which had timed out: whoever waited was held up by somebody else.
+    """
+    waited, killed = signs.get("victim_error"), signs.get("killed")
+    if waited is not None and killed is not None and waited.kind == "watchdog_timeout" and _earlier(waited, killed):
+        del signs["killed"]
     dumped, raised = signs.get("dump_written"), signs.get("own_error")
     if dumped is None or raised is None or dumped.ts is None or raised.ts is None:
         return

@@ -139,11 +139,16 @@ def _closings(machine: Machine, hosts: set[str]) -> list[Claim]:
     return [Claim("nccl_log", "closed_by", ranks, "strong", text, refs, rows[0].ts, tuple(sorted(hosts)))]
 
 
+# What Kubernetes puts behind the name of a pod.
+_CLUSTER_NAME: Final = re.compile(r"(?:\.[\w-]+){0,2}\.svc(?:\.[\w-]+){0,2}$")
+
+
 def _peer_of(machine: Machine, row: Row) -> str | None:
     """Return the host at the other end; one of which there is no other line is known by the name in this one."""
     known = machine.host_at(row.peer)
     named = re.match(r"(?P<name>[A-Za-z][\w.-]*?)(?:<\d{1,5}>)?$", row.peer)
-    return known or (named["name"] if named is not None and not row.peer.startswith("localRank") else None)
+    short = _CLUSTER_NAME.sub("", named["name"]) if named is not None else ""
+    return known or (short if named is not None and not row.peer.startswith("localRank") else None)
 
 
 def _closed(machine: Machine) -> Suspicion | None:

@@ -29,6 +29,7 @@ _PHASES: Final[Mapping[str, tuple[str, str]]] = {
 }
 _TIMEOUT: Final = re.compile(r"Timeout\(ms\)=(\d{1,12})")
 MOST_ABSENT: Final = 16
+_PART: Final = re.compile(r"(?:^|[_-])(?:tp|pp|ep|cp|sp)\d*(?:$|[_-])|tensor|pipeline|expert|context", re.IGNORECASE)
 # Stands for the group of lines that name none.
 UNNAMED: Final = -1
 
@@ -223,11 +224,25 @@ def _crossed(facts: Facts, log: Log, ranks: Sequence[int]) -> Suspicion | None:
         for two in sorted(stuck):
             if one >= two or UNNAMED in (one, two) or stuck[one] & stuck[two]:
                 continue
+            if _apart(facts, log, one, two, stuck) or _apart(facts, log, two, one, stuck):
+                continue
             both = set(_members(facts, log, one, ranks)) & set(_members(facts, log, two, ranks))
             if not stuck[one] <= both or not stuck[two] <= both or not stuck[one] or not stuck[two]:
                 continue
             return _crossing(facts, log, one, two, stuck)
     return None
+
+
+def _apart(facts: Facts, log: Log, part: int, whole: int, stuck: Mapping[int, set[int]]) -> bool:
+    """Say whether those who wait in the group of all need not belong to a group that is called after a part of it.
+
+    Then the part may wait for one of its own, and the others for the part: nothing is crossed.
+    """
+    known = facts.groups.get(part)
+    if (known is not None and known.declared) or _PART.search(log.names.get(part, "")) is None:
+        return False
+    seen = {*log.inside.get(part, {}), *log.places.get(part, {})}
+    return log.names.get(whole) in ("default_pg", "0") and not stuck[whole] <= seen
 
 
 def _crossing(facts: Facts, log: Log, one: int, two: int, stuck: Mapping[int, set[int]]) -> Suspicion:

@@ -134,6 +134,14 @@ def _only_aborted(case: Case, s: Suspicion) -> str | None:
     return "what aborted it is not shown: its watchdog would have said whom it waited for, and its lines may be lost"
 
 
+def _others_ended(case: Case, s: Suspicion) -> str | None:
+    """Of several that ended without a word the first told need not be the first that ended."""
+    if s.rule != "ended" or not s.claims or any(c.kind != "exited" or c.since is not None for c in s.claims):
+        return None
+    others = sorted({r for c in case.signs if c.kind == "exited" for r in c.ranks} - set(s.ranks))
+    return f"{count_words(others)} ended too, and only the order of the lines tells who was first" if others else None
+
+
 DOUBTS: Final[tuple[Doubt, ...]] = (
     Doubt("one of several", "medium", _one_of),
     Doubt("no dump, nothing else", "medium", _dump_only),
@@ -146,6 +154,7 @@ DOUBTS: Final[tuple[Doubt, ...]] = (
     Doubt("explains few", "medium", _few_wait),
     Doubt("dumps missing", "medium", _unread_lost),
     Doubt("aborted", "medium", _only_aborted),
+    Doubt("others ended too", "medium", _others_ended),
 )
 
 

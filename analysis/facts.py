@@ -87,7 +87,8 @@ FILES: Final = "SELECT file_id, path, loader, problems, rank FROM files ORDER BY
 EVENTS: Final = """
 SELECT epoch_ns(ts) AS ts, CAST(kind AS VARCHAR) AS kind, rank, comm_rank, local_rank, CAST(level AS VARCHAR) AS level,
        code, comm_id AS comm, group_name, group_desc, seq, CAST(op_kind AS VARCHAR) AS op_kind, in_numel, out_numel,
-       last_enqueued, last_completed, dur_ms, device, peer, peer_rank, name, value, stack_id, text, pid, file_id, line
+       last_enqueued, last_completed, dur_ms, device, peer, peer_rank, name, value, stack_id, text, pid, file_id, line,
+       CAST(time_quality AS VARCHAR) <> 'order_only' AS timed
 FROM events
 WHERE kind NOT IN ('unparsed', 'other', 'step', 'coll_call', 'op_perf', 'bench_row', 'nccl_env', 'nic_counter')
 ORDER BY file_id, line, kind
@@ -101,11 +102,14 @@ ORDER BY rank, ts, line
 LIMIT 2000000
 """
 JOB_STEPS: Final = """
-SELECT epoch_ns(ts) AS ts, file_id, line
+SELECT epoch_ns(ts) AS ts, value, file_id, line
 FROM events
-WHERE kind = 'step' AND rank IS NULL AND ts IS NOT NULL
+WHERE kind = 'step' AND rank IS NULL
 ORDER BY file_id, line
 LIMIT 500000
+"""
+RESTARTS: Final = """
+SELECT file_id, line FROM events WHERE kind = 'other' AND name = 'restart' ORDER BY file_id, line LIMIT 10000
 """
 STACKS: Final = """
 SELECT s.rank, s.pid, s.thread, coalesce(s.is_main, FALSE) AS is_main, s.state, s.stack_id, s.file_id, s.line,
@@ -127,7 +131,7 @@ ORDER BY rank, record_id
 META: Final = "SELECT key, value FROM trace_meta ORDER BY key"
 
 
-_JOB_STEP_COLUMNS: Final = {"ts": pl.Int64, "file_id": pl.UInt32, "line": pl.UInt32}
+_JOB_STEP_COLUMNS: Final = {"ts": pl.Int64, "value": pl.Float64, "file_id": pl.UInt32, "line": pl.UInt32}
 
 
 class Frames(Protocol):
@@ -218,6 +222,9 @@ class Event:
     level: str = ""
     value: float | None = None
     pid: int | None = None
+    numel: int | None = None
+    timed: bool = True
+    """The line has a time of its own; else `ts` is that of the last line of its writer that has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,6 +276,8 @@ class Facts:
     store: Frames
     job_steps: pl.DataFrame = field(default_factory=lambda: pl.DataFrame(schema=_JOB_STEP_COLUMNS))
     """Steps that a line tells of the job and of no rank."""
+    restarts: tuple[tuple[int, int], ...] = ()
+    """File and line where an agent says that it starts the workers anew."""
 
     def rows_of(self, comm: int, seq: int) -> list[dict[str, Any]]:
         """Return one operation as every rank recorded it: names, sizes, dtypes, call site."""
@@ -351,6 +360,7 @@ def read_facts(store: Frames) -> Facts:
         meta={str(r["key"]): str(r["value"]) for r in store.frame(META).to_dicts()},
         store=store,
         job_steps=store.frame(JOB_STEPS),
+        restarts=tuple(store.frame(RESTARTS).iter_rows()),
     )
 
 
@@ -384,6 +394,8 @@ def _event(row: dict[str, Any]) -> Event:
         level=row["level"] or "",
         value=row["value"],
         pid=row["pid"],
+        numel=row["in_numel"],
+        timed=row["timed"] is not False,
     )
 
 

@@ -78,9 +78,20 @@ def _first_to_end(case: Case, ranks: set[int]) -> list[int]:
     pool = sorted(killed or ranks)
     times = {r: min((c.since for c in case.signs_of([r]) if c.since is not None), default=None) for r in pool}
     known = [t for t in times.values() if t is not None]
+    if len(pool) > 1 and not known and all(c.kind == "exited" for r in pool for c in case.signs_of([r])):
+        return _first_told(case, pool)
     if len(pool) < 2 or len(known) < len(pool):
         return pool
     return [r for r in pool if (times[r] or 0) - min(known) < 100_000_000]
+
+
+def _first_told(case: Case, ranks: list[int]) -> list[int]:
+    """Of processes that ended, of which a launcher says no more, those that it told first, in one file."""
+    told = {r: (ref.file, ref.line) for r in ranks for c in case.signs_of([r])[:1] for ref in c.refs[:1]}
+    lines = [line for _file, line in told.values() if line is not None]
+    if len({file for file, _line in told.values()}) != 1 or len(lines) < len(ranks):
+        return ranks
+    return [r for r in ranks if told[r][1] == min(lines)]
 
 
 def _in_last_common(case: Case, suspicion: Suspicion) -> Suspicion:

@@ -85,7 +85,8 @@ def _elastic_signal(scope: FileScope, line: Line, match: re.Match[str]) -> None:
 
 
 def _agent_signal(scope: FileScope, line: Line, match: re.Match[str]) -> None:
-    number = rank_number(match["n"])
+    name = (match["name"] or "").removeprefix("Signals.")
+    number = rank_number(match["n"]) or _SIGNAL_NUMBERS.get(name) or (int(name) if name.isdigit() else None)
     if scope.once(("agent_signal", line.facts.key(), number)):
         said(
             scope,
@@ -402,7 +403,7 @@ MATCHERS: Final[tuple[Matcher, ...]] = (
         FORMAT,
         ("death signal, shutting down workers", " got signal: "),
         re.compile(
-            r"(?:Received (?P<name>\w+) death signal, shutting down workers|Process \d+ got signal: (?P<n>\d+))"
+            r"(?:Received (?P<name>[\w.]{1,40}) death signal, shutting down workers|Process \d+ got signal: (?P<n>\d+))"
         ),
         _agent_signal,
     ),

@@ -13,6 +13,8 @@ from mycroft.loaders.text.torch_log import PEER
 FORMAT: Final = "traceback"
 _MAX_FRAMES: Final = 512
 _MAX_MESSAGE_LINES: Final = 6
+# So near behind `Exception ignored in: …` its traceback begins, other writers' lines between.
+_IGNORED_LINES: Final = 16
 
 _FRAME: Final = re.compile(r'\s*File "(?P<file>[^"]{1,1000})", line (?P<n>\d+)(?:,? in (?P<fn>.{1,300}?))?\s*$')
 # The last line of a traceback: a dotted name, alone or with a message. Library names may hold `<locals>`.
@@ -47,8 +49,8 @@ class _Traceback:
     A logger may put its own head (level, time, place in the code) before every line of it; that is taken off.
     """
 
-    def __init__(self, line: Line, at: int, *, of_rank: int | None = None) -> None:
-        self._line, self._at, self._of_rank = line, at, of_rank
+    def __init__(self, line: Line, at: int, *, of_rank: int | None = None, ignored: bool = False) -> None:
+        self._line, self._at, self._of_rank, self._ignored = line, at, of_rank, ignored
         self._head = _DIGIT.sub("0", line.text[:at])
         self._frames: list[str] = []
         self._blank = 0
@@ -104,7 +106,7 @@ class _Traceback:
 
     def close(self, scope: FileScope) -> None:
         line, at = self._line, self._at
-        if self._name is None and not self._frames:
+        if self._ignored or (self._name is None and not self._frames):
             return
         name = self._name or "unfinished traceback"
         if name.rpartition(".")[2] in _LAUNCHER_ERRORS:
@@ -179,7 +181,14 @@ def _peer(message: str) -> str | None:
 
 def _traceback(scope: FileScope, line: Line, match: re.Match[str]) -> None:
     if not getattr(scope.block_of(line), "owns_tracebacks", False):
-        scope.open(line, _Traceback(line, match.start(), of_rank=int(match["of"]) if match["of"] else None))
+        # The interpreter says before it that nothing came of it, as of errors while objects are destroyed.
+        ignored = line.number - scope.memory.pop(("ignored", line.facts.key()), -_IGNORED_LINES) < _IGNORED_LINES
+        of_rank = int(match["of"]) if match["of"] else None
+        scope.open(line, _Traceback(line, match.start(), of_rank=of_rank, ignored=ignored))
+
+
+def _ignored(scope: FileScope, line: Line, match: re.Match[str]) -> None:
+    scope.memory["ignored", line.facts.key()] = line.number
 
 
 def _frame(scope: FileScope, line: Line, match: re.Match[str]) -> None:
@@ -303,6 +312,13 @@ def _terminate(scope: FileScope, line: Line, match: re.Match[str]) -> None:
 
 
 MATCHERS: Final[tuple[Matcher, ...]] = (
+    Matcher(
+        "ignored",
+        FORMAT,
+        ("Exception ignored ", "Error in atexit."),
+        re.compile(r"Exception ignored (?:in|on|while)\b|Error in atexit\._run_exitfuncs"),
+        _ignored,
+    ),
     Matcher(
         "traceback",
         FORMAT,

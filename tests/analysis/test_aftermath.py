@@ -62,13 +62,17 @@ def test_a_node_that_slurm_lost_without_a_name_is_not_the_one_that_says_so(tmp_p
 
 
 def test_a_fault_after_which_the_job_went_on_is_not_the_last_one(tmp_path: Path) -> None:
-    text = steps(1, 4) + traceback(3, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
+    text = steps(1, 4) + traceback(
+        3, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "2026-03-03 02:05:00 "
+    )
     text += steps(10, 8) + traceback(1, "ValueError: bad shard")
     assert named(verdict_of(tmp_path, {"log.txt": text}))[:3] == ("exception", "high", (1,))
 
 
 def test_a_fault_after_which_the_job_went_on_is_told_while_there_is_no_other(tmp_path: Path) -> None:
-    text = steps(1, 4) + traceback(3, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
+    text = steps(1, 4) + traceback(
+        3, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "2026-03-03 02:05:00 "
+    )
     assert named(verdict_of(tmp_path, {"log.txt": text + steps(10, 8)}))[:3] == ("out_of_memory", "high", (3,))
 
 
@@ -105,7 +109,9 @@ def test_a_job_that_was_started_again_in_the_same_file_may_fail_by_itself(tmp_pa
 
 
 def test_a_fault_that_an_earlier_start_had_does_not_spoil_a_job_that_finished(tmp_path: Path) -> None:
-    text = steps(1, 4) + traceback(3, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.")
+    text = steps(1, 4) + traceback(
+        3, "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.", "2026-03-03 02:05:00 "
+    )
     verdict = verdict_of(tmp_path, {"log.txt": text + steps(10, 8) + "training finished after 18 iterations\n"})
     assert not verdict.findings
 
@@ -157,3 +163,89 @@ def test_trouble_before_a_stop_is_not_healthy(tmp_path: Path) -> None:
     )
     verdict = verdict_of(tmp_path, {"slurm-71.out": text + STOP.format(why="")})
     assert verdict.status == "cannot_tell"
+
+
+AGAIN = "I0303 02:05:12.120000 77 torch/distributed/elastic/agent/server/api.py:879] [default] Worker group FAILED. 2/3 attempts left; will restart worker group\n"
+
+
+def test_an_error_before_the_workers_were_started_again_is_over(tmp_path: Path) -> None:
+    text = steps(1, 4) + traceback(3, "ValueError: bad magic") + AGAIN + steps(10, 8) + traceback(1, "KeyError: 7")
+    assert named(verdict_of(tmp_path, {"log.txt": text}))[:3] == ("exception", "high", (1,))
+
+
+def test_what_a_process_had_kept_back_does_not_make_an_error_an_old_one(tmp_path: Path) -> None:
+    text = steps(1, 1) + traceback(3, "ValueError: bad magic") + steps(2, 8)
+    text += "".join(make.timed_out(rank) for rank in (0, 1, 2))
+    assert named(verdict_of(tmp_path, {"log.txt": text}))[:3] == ("exception", "high", (3,))
+
+
+def test_many_steps_without_times_make_it_one(tmp_path: Path) -> None:
+    text = (
+        "step 3 loss 2.1\n"
+        + traceback(3, "ValueError: caught")
+        + "".join(f"step {n} loss 2.1\n" for n in range(4, 400))
+    )
+    text += traceback(1, "KeyError: 7")
+    assert named(verdict_of(tmp_path, {"log.txt": text}))[:3] == ("exception", "high", (1,))
+
+
+def test_an_error_after_which_a_rank_made_the_call_of_all_was_caught(tmp_path: Path) -> None:
+    text = traceback(3, "HTTPError: 502", "2026-03-03 02:00:01 ")
+    text += "".join(make.timed_out(rank) + make.status(rank, enqueued=901, completed=899) for rank in (0, 1, 2, 3))
+    text += make.status(4, enqueued=899, completed=899)
+    assert named(verdict_of(tmp_path, {"log.txt": text}))[2] == (4,)
+
+
+def child(rank: int, code: int, at: str) -> str:
+    head = "ChildFailedError: \nFailures:\n  <NO_OTHER_FAILURES>\nRoot Cause (first observed failure):\n[0]:\n"
+    return (
+        head
+        + f"  time      : 2026-03-03_{at}\n  host      : n0\n  rank      : {rank} (local_rank: {rank})\n  exitcode  : {code} (pid: 4100)\n  error_file: <N/A>\n  traceback : N/A\n============\n"
+    )
+
+
+def test_a_waiter_that_somebody_killed_later_is_no_cause(tmp_path: Path) -> None:
+    text = "".join(make.timed_out(rank) + make.status(rank, enqueued=901, completed=899) for rank in (0, 1, 2))
+    text += make.status(3, enqueued=899, completed=899) + child(2, -9, "04:35:46")
+    assert named(verdict_of(tmp_path, {"log.txt": text}))[2] == (3,)
+
+
+def test_a_library_that_dies_after_the_work_is_no_fault_of_the_job(tmp_path: Path) -> None:
+    text = steps(1, 8) + "training finished after 8 iterations\n" + child(0, -11, "02:09:46")
+    assert not verdict_of(tmp_path, {"log.txt": text}).findings
+
+
+def test_of_tasks_that_left_one_after_the_other_the_first_is_named_and_not_surely(tmp_path: Path) -> None:
+    text = STEPS + "".join(f"srun: error: n{task // 2}: task {task}: Exited with exit code 1\n" for task in (3, 1))
+    assert named(verdict_of(tmp_path, {"slurm-71.out": text}))[:3] == ("process_died", "medium", (3,))
+
+
+def test_what_the_interpreter_ignored_is_no_error(tmp_path: Path) -> None:
+    lines = traceback(0, "AttributeError: no attribute '_workers'").replace("[rank0]: ", "[default2]:")
+    text = "".join(f"[default{n}]:[rank{n}]: step 3 loss 2.1\n" for n in range(4)) + traceback(
+        1, "KeyError: 7", "[default1]:"
+    )
+    text += "[default2]:Exception ignored in: <function Loader.__del__ at 0x7f11>\n" + lines
+    assert named(verdict_of(tmp_path, {"log.txt": text}))[:3] == ("exception", "high", (1,))
+
+
+@pytest.mark.parametrize("signal", ["Signals.SIGTERM", "15", "SIGTERM"])
+def test_a_launcher_that_is_told_to_stop_is_no_fault_and_no_health(tmp_path: Path, signal: str) -> None:
+    text = (
+        STEPS
+        + f"W0303 02:10:45.220000 900 torch/distributed/elastic/agent/server/api.py:719] Received {signal} death signal, shutting down workers\n"
+    )
+    verdict = verdict_of(tmp_path, {"log.txt": text + traceback(2, "ValueError: closed file")})
+    assert (verdict.status, verdict.findings) == ("cannot_tell", ())
+    assert "told from outside to stop" in verdict.summary
+
+
+def test_leaving_on_purpose_answers_the_error_of_another_rank(tmp_path: Path) -> None:
+    text = traceback(2, "KeyError: 12") + "".join(traceback(rank, "SystemExit: 1") for rank in (0, 1, 3))
+    assert named(verdict_of(tmp_path, {"log.txt": text}))[:3] == ("exception", "high", (2,))
+
+
+def test_a_stop_of_one_job_is_none_of_another(tmp_path: Path) -> None:
+    later = traceback(1, "KeyError: 3", "2026-03-03 02:19:00 ")
+    files = {"slurm-71.out": STEPS + STOP.format(why=" DUE TO PREEMPTION"), "slurm-72.out": STEPS + later}
+    assert named(verdict_of(tmp_path, files))[:3] == ("exception", "high", (1,))

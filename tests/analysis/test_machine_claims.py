@@ -555,3 +555,18 @@ def test_a_gpu_that_no_rank_of_its_host_uses_comes_after_what_accuses_a_rank(tmp
     spare = make.kernel("n2", "17:00", GONE.format("df"))
     verdict = verdict_of(tmp_path, {"console.log": missing(4), "journal-n2.txt": spare})
     assert named(verdict) == ("absent", "high", (4,), ("n2",))
+
+
+def test_a_part_of_the_ranks_that_waits_for_one_of_them_is_no_crossed_order(tmp_path: Path) -> None:
+    tp = "[PG ID 3 PG GUID 9(mesh_tp) Rank {r}] Exception (either an error or timeout) detected "
+    tp += "by watchdog at work: 900, last enqueued NCCL work: 900, last completed NCCL work: 899."
+    text = ""
+    for rank in (0, 1, 2):
+        text += make.timed_out(rank)
+        text += f"[rank{rank}]:[E303 02:27:05.100000000 ProcessGroupNCCL.cpp:1785] {tp.format(r=rank)}\n"
+    for rank in (4, 5, 6, 7):
+        text += make.timed_out(rank, seq=55, clock="27:09")
+        text += make.status(rank, enqueued=55, completed=54, seq=55, clock="27:09")
+    text += make.status(3, enqueued=54, completed=54, seq=54, clock="27:10")
+    found = verdict_of(tmp_path, {"log.txt": text}).findings[0]
+    assert (found.category, found.root_cause.ranks) != ("order_deadlock", (0, 1, 2))
