@@ -44,6 +44,8 @@ DAY_H: Final = 24.0
 
 @dataclass(frozen=True, slots=True)
 class Kind:
+    """How a kind of slow component is told."""
+
     category: str
     component: Component
     what: str

@@ -54,7 +54,7 @@ def _finding(
     service = accused.found.service
     one_of = len(one.ranks) > 1
     places = {one.host} if one.host is not None else {service.hosts.get(rank, -1) for rank in one.ranks}
-    hosts = tuple(sorted(names.get(p, f"the host of rank {p}") for p in places if p is not None and p >= 0))
+    hosts = tuple(sorted(names.get(p, f"the host of rank {p}") for p in places if p >= 0))
     who = _who(one, hosts)
     window_s = float(service.ends[-1] - service.starts[-1]) / 1e9
     since = int(service.starts[one.begun])
