@@ -5,6 +5,7 @@ facts -> matching -> wait-for graph, mismatches, places, signs of life -> suspic
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib import metadata
@@ -17,7 +18,7 @@ from mycroft.analysis.aftermath import Past, last_stop, stopped_from_outside
 from mycroft.analysis.case import Case, count_words
 from mycroft.analysis.config import DEFAULTS, NS_PER_S, Thresholds
 from mycroft.analysis.culprits import blame
-from mycroft.analysis.facts import Facts, Frames, read_facts
+from mycroft.analysis.facts import Event, Facts, Frames, read_facts
 from mycroft.analysis.findings import compose
 from mycroft.analysis.flow_verdict import FlowEvidence, flow_evidence, young
 from mycroft.analysis.joint_findings import with_flows
@@ -143,6 +144,8 @@ def build_case(facts: Facts, *, limits: Thresholds = DEFAULTS) -> Case:
     )
 
 
+# A log that ends in these words is of no job that goes well.
+_LAST_ERROR: Final = re.compile(r"\b[A-Z]\w{2,60}(?:Error|Exception): ")
 # Events of processes that ended, in whatever way.
 _ENDED_BADLY: Final = ("launcher_failure", "exit", "signal")
 # ... and codes that say nothing bad: whoever ends a job asks its processes to stop.
@@ -185,6 +188,9 @@ def _why_not_healthy(case: Case, *, moves: bool) -> str:
         failed = bad[0]
         whose = f"rank {failed.rank}" if failed.rank is not None else "a process"
         return f"{whose} ended with code {failed.code}, and nothing shows which rank was the cause"
+    if last := _ends_in_error(facts):
+        whose = f"rank {last.rank}" if last.rank is not None else "a log"
+        return f"the last line of {whose} is an error, and nothing shows which rank was the cause"
     if stop := last_stop(facts):
         return f"{stop}, after trouble of which nothing tells whose it was"
     if not _shows_progress(case):
@@ -198,6 +204,16 @@ def _why_not_healthy(case: Case, *, moves: bool) -> str:
         verb = "reports" if len(failed) == 1 else "report"
         return f"{count_words(failed)} {verb} a lost connection or a timeout, and nothing shows who stopped"
     return _too_little_seen(case) if facts.dumps else _without_dumps(case)
+
+
+def _ends_in_error(facts: Facts) -> Event | None:
+    """Return the last line of a rank that is an error, if no step of the job stands behind it."""
+    worked: dict[int | None, int] = {}
+    for frame in (facts.steps, facts.job_steps):
+        for file, line in frame.group_by("file_id").agg(pl.col("line").max()).iter_rows():
+            worked[file] = max(worked.get(file, 0), line or 0)
+    ends = (e for e in facts.events if e.kind == "log_end" and _LAST_ERROR.search(e.text))
+    return next((e for e in ends if (e.line or 0) > worked.get(e.file, 0)), None)
 
 
 def _without_dumps(case: Case) -> str:

@@ -249,3 +249,9 @@ def test_a_stop_of_one_job_is_none_of_another(tmp_path: Path) -> None:
     later = traceback(1, "KeyError: 3", "2026-03-03 02:19:00 ")
     files = {"slurm-71.out": STEPS + STOP.format(why=" DUE TO PREEMPTION"), "slurm-72.out": STEPS + later}
     assert named(verdict_of(tmp_path, files))[:3] == ("exception", "high", (1,))
+
+
+def test_logs_that_end_in_errors_are_of_no_healthy_job(tmp_path: Path) -> None:
+    text = "".join(f"[rank{rank}]: step 4 loss 2.1\n" for rank in range(4))
+    text += "".join(f"[rank{rank}]: RuntimeError: collective call failed\n" for rank in range(3))
+    assert verdict_of(tmp_path, {"log.txt": text}).status == "cannot_tell"
