@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
 
 SCHEMA: Final = "mycroft.verdict/1"
-RULES_VERSION: Final = "7"
+RULES_VERSION: Final = "8"
 
 Status = Literal["hang", "slow", "crash", "healthy", "cannot_tell"]
 Confidence = Literal["high", "medium", "low"]
