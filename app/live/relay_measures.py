@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -57,7 +58,8 @@ class Measures:
         assert isinstance(first, int) and isinstance(last, int)
         self._kept[kind].append(_Rows(made, first, last))
         self._newest_ns = max(self._newest_ns, last)
-        oldest = self._newest_ns - _WINDOWS * self.window_ns
+        # A host whose clock is ahead must not make the rows of all others old.
+        oldest = min(self._newest_ns, time.time_ns()) - _WINDOWS * self.window_ns
         for name, parts in self._kept.items():
             self._kept[name] = parts = [part for part in parts if part.last_ns >= oldest]
             while sum(len(part.rows) for part in parts) > MOST_ROWS and len(parts) > 1:
