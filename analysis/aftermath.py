@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from itertools import accumulate
 from typing import Final
 
 from mycroft.analysis.config import NS_PER_S
@@ -24,6 +25,9 @@ _WENT_ON_STEPS: Final = 20
 _KEPT_BACK: Final = 300
 # What comes later than this after a stop belongs to another start of the job.
 _TAKEN_DOWN_NS: Final = 600 * NS_PER_S
+# Stops of one kind in one file that are nearer than this are one; so many are looked at.
+_SAME_STOP_NS: Final = 60 * NS_PER_S
+_MOST_STOPS: Final = 50
 # Trouble that would be left unexplained if only what is over were looked at.
 _TROUBLE: Final = (
     "watchdog_timeout",
@@ -43,23 +47,55 @@ _ROTATED: Final = re.compile(r"^(?P<stem>.+?)(?:[.-]\d{1,14})(?:\.(?:gz|zst|xz|b
 _JOB_OF_FILE: Final = re.compile(r"(?:slurm|job)[-_.]?(\d{1,12})", re.IGNORECASE)
 _JOB_OF_STOP: Final = re.compile(r"\b(?:STEP|JOB) (\d{1,12})")
 
-_Step = tuple[int, int | None, float | None]
-"""Line, time in ns and number of a step."""
+
+class _Work:
+    """The steps that one file tells of, in the order of its lines: what was reached before and after each of them.
+
+    Every error of every rank is held against them, and a console may tell of half a million.
+    """
+
+    def __init__(self, steps: Iterable[tuple[int, int | None, float | None]]) -> None:
+        ordered = sorted(steps, key=lambda step: step[0])
+        self.lines = [line for line, _ts, _value in ordered]
+        # Greatest time, ns, and number of a step among the first n; -1 where none is known.
+        times = [-1 if ts is None else ts for _line, ts, _value in ordered]
+        values = [-1.0 if value is None else value for _line, _ts, value in ordered]
+        self.time_before = list(accumulate(times, max, initial=-1))
+        self.value_before = list(accumulate(values, max, initial=-1.0))
+        # ... and among those behind the first n.
+        self.time_behind = list(accumulate(reversed(times), max, initial=-1))[::-1]
+        self.value_behind = list(accumulate(reversed(values), max, initial=-1.0))[::-1]
+        self.first_ns = min((ts for ts in times if ts >= 0), default=-1)
+        self._times = times
+
+    @property
+    def last_ns(self) -> int:
+        """The latest time of any step, -1: none has one."""
+        return self.time_before[-1]
+
+    def first_behind(self, line: int, moment: int) -> int | None:
+        """Return the first line behind a line that tells of a step later than `moment`, ns; None: there is none."""
+        at = bisect_right(self.lines, line)
+        if self.time_behind[at] <= moment:
+            return None
+        return next(n for n, ts in zip(self.lines[at:], self._times[at:], strict=True) if ts > moment)
 
 
 class Past:
     """Where in each file the job was stopped from outside, and where it was at work."""
 
     def __init__(self, facts: Facts) -> None:
-        self._stops = [event for event in facts.events if stops(event)]
-        self._work: dict[int, list[_Step]] = defaultdict(list)
+        self._stops = _distinct(event for event in facts.events if stops(event))
+        self._again: dict[tuple[int, int], int | None] = {}
+        steps: dict[int, list[tuple[int, int | None, float | None]]] = defaultdict(list)
         for frame in (facts.steps, facts.job_steps):
             for file, line, ts, value in frame.select("file_id", "line", "ts", "value").iter_rows():
                 if file is not None and line is not None:
-                    self._work[file].append((line, ts, value))
-        for work in self._work.values():
-            work.sort(key=lambda step: step[0])
-        self._restarts = facts.restarts
+                    steps[file].append((line, ts, value))
+        self._work = {file: _Work(told) for file, told in steps.items()}
+        self._restarts: dict[int, list[int]] = defaultdict(list)
+        for file, line in sorted(facts.restarts):
+            self._restarts[file].append(line)
         self._paths = facts.files
         # The last line that tells of other trouble, or that the work is done; and the first that tells the latter.
         self._trouble: dict[int, int] = {}
@@ -79,29 +115,32 @@ class Past:
             for stop in self._stops
         )
 
-    def is_over(self, stop: Event) -> bool:
-        """Say whether the file that tells of a stop goes on with a later start of the job."""
-        if stop.file is None or stop.line is None or stop.ts is None:
-            return False
-        return any(n > stop.line for n in self._after(stop.file, stop.ts + _TAKEN_DOWN_NS))
+    def last_stops(self) -> list[Event]:
+        """Return the stops after which the file that tells of them does not go on with a later start of the job."""
+        return [stop for stop in self._stops if self._begun_again(stop) is None]
 
     def _started_again(self, stop: Event, event: Event) -> bool:
         """Say whether the file that tells of a stop goes on with a later start of the job, before an event in it."""
-        if stop.file is None or stop.line is None or stop.ts is None or stop.file != event.file:
-            return False
-        return any(stop.line < n < (event.line or 0) for n in self._after(stop.file, stop.ts + _TAKEN_DOWN_NS))
+        again = self._begun_again(stop) if stop.file == event.file else None
+        return again is not None and again < (event.line or 0)
 
-    def _after(self, file: int, moment: int) -> list[int]:
-        """Return the lines of a file that tell of a step later than `moment`, ns."""
-        return [line for line, ts, _value in self._work.get(file, ()) if ts is not None and ts > moment]
+    def _begun_again(self, stop: Event) -> int | None:
+        """Return the first line behind a stop that tells of a step too late to be of the same start; None: none."""
+        if stop.file is None or stop.line is None or stop.ts is None:
+            return None
+        key = stop.file, stop.line
+        if key not in self._again:
+            work = self._work.get(stop.file)
+            self._again[key] = work.first_behind(stop.line, stop.ts + _TAKEN_DOWN_NS) if work is not None else None
+        return self._again[key]
 
     def came_at_the_end(self, event: Event) -> bool:
         """Say whether something happened after the job had said that its work is done, and no step came since."""
         done = self._finished.get(event.file) if event.file is not None else None
         if done is None or event.line is None or event.line < done or event.file is None:
             return False
-        work = self._work.get(event.file, [])
-        return not work or work[-1][0] < done
+        work = self._work.get(event.file)
+        return work is None or work.lines[-1] < done
 
     def went_on_after(self, event: Event) -> bool:
         """Say whether the job made progress for a minute after an error, and got into other trouble or finished.
@@ -111,39 +150,51 @@ class Past:
         """
         if event.file is None or event.line is None:
             return False
-        work = self._work.get(event.file, [])
-        at = bisect_right(work, event.line, key=lambda step: step[0])
-        if self._trouble.get(event.file, 0) > event.line and self._went_on_in(event, work[:at], work[at:]):
-            return self._trouble[event.file] > work[-1][0]
-        before = _latest(work[:at])
-        for file in self._newer.get(event.file, ()) if before is not None else ():
+        work = self._work.get(event.file)
+        if work is None:
+            return False
+        at = bisect_right(work.lines, event.line)
+        if self._trouble.get(event.file, 0) > event.line and self._went_on_in(event, work, at):
+            return self._trouble[event.file] > work.lines[-1]
+        before = work.time_before[at]
+        for file in self._newer.get(event.file, ()) if before >= 0 else ():
             later = self._work[file]
-            if (_latest(later) or 0) > (before or 0) + _WENT_ON_NS:
-                return self._trouble.get(file, 0) > later[-1][0]
+            if later.last_ns > before + _WENT_ON_NS:
+                return self._trouble.get(file, 0) > later.lines[-1]
         return False
 
-    def _went_on_in(self, event: Event, before: Sequence[_Step], after: Sequence[_Step]) -> bool:
-        """Say whether the lines of one file behind an error tell of work that came after it.
+    def _went_on_in(self, event: Event, work: _Work, at: int) -> bool:
+        """Say whether the lines of one file behind an error, from step `at` on, tell of work that came after it.
 
         A process may keep back what it prints, until it ends: lines behind that of an error without a time prove
         nothing unless an agent says in between that it starts anew, or they are more than are ever kept back.
         """
-        if not after:
+        if at == len(work.lines) or event.file is None:
             return False
-        line = event.line or 0
-        if any(file == event.file and line < n < after[-1][0] for file, n in self._restarts):
+        restarts = self._restarts.get(event.file, [])
+        started = bisect_right(restarts, event.line or 0)
+        if started < len(restarts) and restarts[started] < work.lines[-1]:
             return True
-        known = [ts for ts in (_latest(before), event.ts) if ts is not None]
-        later = _latest(after)
-        advanced = later is not None and bool(known) and later > max(known) + _WENT_ON_NS
+        known = max(work.time_before[at], -1 if event.ts is None else event.ts)
+        advanced = known >= 0 and work.time_behind[at] > known + _WENT_ON_NS
         if event.ts is not None and event.timed:
             return advanced
-        values = [max((v for _n, _ts, v in steps if v is not None), default=0.0) for steps in (before, after)]
-        return len(after) >= _KEPT_BACK and (advanced or values[1] >= values[0] + _WENT_ON_STEPS)
+        counted = work.value_behind[at] >= max(work.value_before[at], 0.0) + _WENT_ON_STEPS
+        return len(work.lines) - at >= _KEPT_BACK and (advanced or counted)
 
 
-def _latest(steps: Sequence[_Step]) -> int | None:
-    return max((ts for _line, ts, _value in steps if ts is not None), default=None)
+def _distinct(told: Iterable[Event]) -> list[Event]:
+    """Leave out what tells of a stop again: each node of a large job says it, and every event is held against each."""
+    found: dict[tuple[object, ...], list[Event]] = defaultdict(list)
+    count = 0
+    for stop in told:
+        job = _JOB_OF_STOP.search(stop.text)
+        same = found[stop.file, stop.name, job[1] if job is not None else None]
+        near = same and (stop.ts is None or same[-1].ts is None or abs(stop.ts - same[-1].ts) < _SAME_STOP_NS)
+        if not near and count < _MOST_STOPS:
+            same.append(stop)
+            count += 1
+    return [stop for same in found.values() for stop in same]
 
 
 def stops(event: Event) -> bool:
@@ -167,7 +218,7 @@ def _follows(event: Event, stop: Event) -> bool:
     return known and near and stop.name not in _ANSWERS
 
 
-def _newer_files(facts: Facts, work: Mapping[int, Sequence[_Step]]) -> dict[int, tuple[int, ...]]:
+def _newer_files(facts: Facts, work: Mapping[int, _Work]) -> dict[int, tuple[int, ...]]:
     """Return by file those of the same log whose steps come later."""
     logs: dict[str, list[int]] = defaultdict(list)
     for file, path in facts.files.items():
@@ -177,17 +228,16 @@ def _newer_files(facts: Facts, work: Mapping[int, Sequence[_Step]]) -> dict[int,
             logs[rotated["stem"]].append(file)
     found: dict[int, set[int]] = defaultdict(set)
     for files in logs.values():
-        times = {f: [ts for _line, ts, _value in work.get(f, ()) if ts is not None] for f in files}
-        spans = {f: (min(found_in), max(found_in)) for f, found_in in times.items() if found_in}
-        for old, (_begin, end) in spans.items():
-            found[old] |= {new for new, (begin, _end) in spans.items() if begin > end}
+        spans = [(f, work[f].first_ns, work[f].last_ns) for f in files if f in work and work[f].first_ns >= 0]
+        for old, _begin, end in spans if len(spans) > 1 else ():
+            found[old] |= {new for new, begin, _end in spans if begin > end}
     return {old: tuple(sorted(new)) for old, new in found.items()}
 
 
 def last_stop(facts: Facts) -> str:
     """Return in words that the job was stopped from outside, and did not start again; empty: it was not."""
     past = Past(facts)
-    found = [event for event in facts.events if stops(event) and not past.is_over(event)]
+    found = past.last_stops()
     if not found:
         return ""
     best = min(found, key=lambda event: event.name in _ANSWERS)
