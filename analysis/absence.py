@@ -300,8 +300,9 @@ def life_claims(facts: Facts, found: Mapping[int, Life], waiting: Container[int]
     complainers = [r for r, life in found.items() if life.victim_error is not None]
     said = [life.victim_error.ts for life in found.values() if life.victim_error is not None]
     first_said = min((ts for ts in said if ts is not None), default=None)
+    ends = _Ends(aborted_alone(found), sum(left_by_itself(life) for life in found.values()), _only_unnamed_error(facts))
     for rank, life in found.items():
-        claims += _endings(facts, rank, life, found)
+        claims += _endings(rank, life, ends)
         if life.alive is not None and rank not in waiting and _wrote_nothing(facts, life):
             told = life.log_end is not None and any(other.dump_written is not None for other in found.values())
             text = f"rank {rank} was alive and wrote no dump, as every running process did"
@@ -352,7 +353,19 @@ def _lost_without_a_word(life: Life) -> bool:
     return life.exit is not None and life.exit.name in _KEEPERS and not life.spoke_at_the_end and life.killed is None
 
 
-def _endings(facts: Facts, rank: int, life: Life, found: Mapping[int, Life]) -> list[Claim]:
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """What the ends of all ranks show together."""
+
+    aborted: int | None
+    """The only rank that did, where nobody reports that others stopped."""
+    left: int
+    """How many left by themselves."""
+    unnamed: Event | None
+    """The only exception that no line ties to a rank."""
+
+
+def _endings(rank: int, life: Life, ends: _Ends) -> list[Claim]:
     claims: list[Claim] = []
     if life.out_of_memory is not None:
         text = f"rank {rank} ran out of memory"
@@ -380,14 +393,14 @@ def _endings(facts: Facts, rank: int, life: Life, found: Mapping[int, Life]) -> 
         claims.append(Claim("launcher", "exited", (rank,), "strong", text, (_ref(text, life.exit),), life.exit.ts))
     elif left_by_itself(life):
         assert life.exit is not None
-        raised = _only_unnamed_error(facts)
+        raised = ends.unnamed
         text = f"rank {rank} ended with exit code {life.exit.code} and reports no lost connection"
         claims.append(Claim("launcher", "exited", (rank,), "strong", text, (_ref(text, life.exit),), life.exit.ts))
-        if raised is not None and sum(left_by_itself(other) for other in found.values()) == 1:
+        if raised is not None and ends.left == 1:
             text = f"the only exception without a rank is {raised.name}: {_short(raised.text)}"
             refs = (_ref(text, raised),)
             claims.append(Claim("logs", "exception", (rank,), "weak", text, refs, raised.ts, detail=raised.name))
-    elif aborted_alone(found) == rank and life.exit is not None:
+    elif ends.aborted == rank and life.exit is not None:
         text = f"rank {rank} aborted, and no rank reports a timeout or a lost connection"
         refs = (_ref(text, life.exit),)
         claims.append(Claim("launcher", "exited", (rank,), "strong", text, refs, life.exit.ts, detail="SIGABRT"))
