@@ -200,15 +200,13 @@ def _at_work(facts: Facts) -> _Work:
     for rank, ts, file, line in facts.steps.select("rank", "ts", "file_id", "line").iter_rows():
         if ts is not None:
             work.see(rank, ts, file, line)
-    for event in facts.events:
-        if event.kind == "watchdog_timeout" and event.rank is not None and event.ts is not None and event.dur_ms:
-            work.see(event.rank, event.ts - int(event.dur_ms * 1e6), event.file, event.line)
     calls: dict[tuple[object, ...], dict[int, int]] = defaultdict(dict)
     for event in facts.events:
         if event.kind == "watchdog_timeout" and event.rank is not None and event.ts is not None and event.dur_ms:
-            call = (event.comm, event.seq, event.name, event.numel)
-            calls[call][event.rank] = event.ts - int(event.dur_ms * 1e6)
-    most = max(calls.values(), key=len, default={})
+            called = event.ts - int(event.dur_ms * 1e6)
+            work.see(event.rank, called, event.file, event.line)
+            calls[event.comm, event.seq, event.name, event.numel][event.rank] = called
+    most = max(calls.values(), key=len, default=dict[int, int]())
     work.shared = most if len(most) > 2 else {}
     return work
 

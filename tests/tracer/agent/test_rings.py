@@ -189,6 +189,9 @@ def test_tables_have_the_index_of_their_ring(tmp_path: Path) -> None:
 def test_job_goes_by_the_name_that_its_launcher_gave_it(environment: dict[str, str], name: str) -> None:
     with subprocess.Popen(["sleep", "600"], env={"PATH": os.environ["PATH"], **environment}) as child:
         try:
+            # For a moment after its start the kernel knows of no environment of a process.
+            while not Path(f"/proc/{child.pid}/environ").read_bytes():
+                assert child.poll() is None
             start = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
             boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip().replace("-", "")
             namespace = Path("/proc/self/ns/pid").stat().st_ino
