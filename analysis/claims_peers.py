@@ -34,10 +34,11 @@ def suspicions(machine: Machine) -> list[Suspicion]:
 
 def _starved(machine: Machine) -> Suspicion | None:
     """Return the hosts on which, by the launcher, a task of which no line says the rank ran out of memory."""
+    missed = {_peer_of(machine, row) for row in machine.of("connection_closed") if row.peer}
     named = {
         row: row.host if row.name == "task" else row.name
         for row in machine.of("oom_kill")
-        if row.rank is None and (row.name == "task" or machine.ranks_on(row.name))
+        if row.rank is None and (row.name == "task" or machine.ranks_on(row.name) or row.name in missed)
     }
     rows = [row for row, host in named.items() if host]
     hosts = tuple(sorted({host for host in named.values() if host}))

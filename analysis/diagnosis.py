@@ -289,6 +289,7 @@ def _unknown(case: Case, findings: tuple[Finding, ...], *, aged: bool) -> tuple[
     if missing is not None:
         found.append(missing)
     found += _users_of_devices(findings)
+    found += _ranks_of_hosts(findings)
     lost = facts.without_dump()
     if lost:
         what = f"{count_words(lost)} left no dump"
@@ -344,6 +345,17 @@ def _users_of_devices(findings: Sequence[Finding]) -> list[Unknown]:
                     f"the job's NCCL log (NCCL_DEBUG=INFO) or the output of its ranks on {cause.hosts[0]}",
                 )
             )
+    return found
+
+
+def _ranks_of_hosts(findings: Sequence[Finding]) -> list[Unknown]:
+    """Return on which hosts a process is to blame of which no file says what rank it was."""
+    found: list[Unknown] = []
+    for finding in findings:
+        cause = finding.root_cause
+        if finding.category in ("out_of_memory", "process_died") and not cause.ranks and len(cause.hosts) == 1:
+            host = cause.hosts[0]
+            found.append(Unknown(f"which rank it was on {host}", f"the output of the ranks on {host}"))
     return found
 
 
