@@ -17,7 +17,7 @@ How ranks are found, the sure ways first:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
@@ -138,7 +138,10 @@ class IdentityResolver:
         facts = _rows_of(self._facts)
         self._facts.clear()
         host_of_file = hosts_of_files(files, hosts)
-        passed_on = _passed_on(self._hosts_in, host_of_file)
+        said_to_run = {said.get("host") for said in ranks.values()}
+        at_work = {i for i, name in enumerate(hosts) if name in said_to_run}
+        at_work |= {row["host_id"] for row in facts if row["kind"] in ("comm_init", "ras_member") and row["pid"]}
+        passed_on = _passed_on(self._hosts_in, host_of_file, at_work)
         for row in facts:
             if row["host_id"] is None or (row["file_id"], row["host_id"]) in passed_on:
                 row["host_id"] = host_of_file.get(row["file_id"])
@@ -418,11 +421,14 @@ def _no_host(frame: pl.DataFrame) -> pl.Expr:
     return pl.col("host_id").is_null() if "host_id" in frame.columns else pl.lit(value=True)
 
 
-def _passed_on(seen: Mapping[int, set[int]], host_of_file: Mapping[int, int]) -> dict[tuple[int, int], int]:
+def _passed_on(
+    seen: Mapping[int, set[int]], host_of_file: Mapping[int, int], at_work: Container[int]
+) -> dict[tuple[int, int], int]:
     """Return by (file, host in it) the host a file is of, where the one in it only passed the lines on.
 
     A collector may put its own name before every line. It does where one name is the only one in files that are named
-    after two hosts or more, and it is none of those.
+    after two hosts or more, and it is none of those; or where ranks run on the host that the file is named after, and
+    none on the other. `at_work`: hosts of which a line says that a rank runs there.
     """
     of: dict[int, dict[int, int]] = defaultdict(dict)
     for file_id, hosts in seen.items():
@@ -433,6 +439,7 @@ def _passed_on(seen: Mapping[int, set[int]], host_of_file: Mapping[int, int]) ->
     return {
         (file_id, host): named
         for host, files in of.items()
-        if len(set(files.values())) > 1 and host not in files.values()
+        if host not in files.values()
         for file_id, named in files.items()
+        if len(set(files.values())) > 1 or (named in at_work and host not in at_work)
     }

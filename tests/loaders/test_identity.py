@@ -271,6 +271,17 @@ def test_a_collector_that_puts_its_own_name_before_every_line(tmp_path: Path) ->
         assert {path.rpartition("/")[2]: host for path, host in found.items()} == {"n0.txt": "n0", "n1.txt": "n1"}
 
 
+@pytest.mark.parametrize(("collector", "rank"), [("logs-1", 2), ("n0", None)])
+def test_one_file_behind_a_collector_s_name_is_of_the_host_that_it_is_named_after(
+    tmp_path: Path, collector: str, rank: int | None
+) -> None:
+    killed = f"{collector} kernel: Out of memory: Killed process 102 (python3) total-vm:8kB, anon-rss:4kB, file-rss:0kB"
+    files = {"nccl.log": WORLD, "dmesg-n1.log": f"Jul  7 05:05:00 {killed}\n"}
+    with loaded(tmp_path, files) as store:
+        # On `n0` ranks run: what it says of itself is its own, whatever the file is called.
+        assert events(store, "oom_kill", "rank") == [(rank,)]
+
+
 def test_a_world_without_a_name_is_that_of_the_greatest_size(tmp_path: Path) -> None:
     def old(pid: int, rank: int, size: int) -> str:
         return f"n0:{pid}:{pid + 1} [0] NCCL INFO comm 0x{pid}{size} rank {rank} nranks {size} cudaDev 0 busId {BUS[0]} - Init COMPLETE\n"
