@@ -118,7 +118,10 @@ class Relayed:
         silent = {relay.name for relay in known if now - relay.arrived_s > patience_s(relay)}
         self._mind_silence([relay for relay in known if relay.name in silent], known, now)
         ranks = 0
-        for name, told in self._by_name().items():
+        by_name = self._by_name()
+        # Of a job that no relay tells of any more, what was usual is of no use.
+        self._slow = {name: job for name, job in self._slow.items() if name in by_name}
+        for name, told in by_name.items():
             try:
                 self._look(name, told, silent)
             except Exception:

@@ -324,22 +324,28 @@ def slow_end_to_end(bench: Bench, fleet: Fleet, window_ns: int) -> bool:
         return cause is None and not found
     incident = only_incident(bench.state)
     print(f"incident after {windows} windows: {incident.confidence}: {incident.summary}\n  {incident.finding['why']}")
-    asked = bench.state.requests(incident.incident)
-    count = sum(len(request.processes) for request in asked)
-    pulled(bench, {request.host for request in asked})
-    size = sum(row["size"] for row in bench.state.evidence(incident.incident))
-    print(f"fetched: {count} ranks ({count / fleet.world:.2%}) from {len(asked)} relays, {size / 1e6:,.2f} MB")
-    bench.watch.tick()
-    bench.clock.lap("the watch finds the rows")
-    while not bench.watch._queue.empty():
-        bench.watch.publish_one(bench.watch._queue.get())
-    bench.clock.lap("load, diagnose and publish what was fetched")
+    fetch(bench, fleet.world, incident)
     bench.watch.tick()
     incident = bench.state.incident(incident.incident)
     how = judged(incident, cause)
     print(f"verdict: {incident.status} {incident.category} {incident.confidence}: {incident.summary}")
     print(f"truth: {cause}; named {list(incident.ranks)} {list(incident.hosts)}: {how}; told {bench.heard}")
     return how != "WRONG"
+
+
+def fetch(bench: Bench, world: int, incident: Incident) -> None:
+    """Have the rows of the suspects of an incident fetched, judged and published."""
+    asked = bench.state.requests(incident.incident)
+    count = sum(len(request.processes) for request in asked)
+    # The collector looks up twice a second who is to be asked.
+    pulled(bench, {request.host for request in asked})
+    size = sum(row["size"] for row in bench.state.evidence(incident.incident))
+    print(f"fetched: {count} ranks ({count / world:.2%}) from {len(asked)} relays, {size / 1e6:,.2f} MB")
+    bench.watch.tick()
+    bench.clock.lap("the watch finds the rows")
+    while not bench.watch._queue.empty():
+        bench.watch.publish_one(bench.watch._queue.get())
+    bench.clock.lap("load, diagnose and publish what was fetched")
 
 
 def held_by(numbers: dict[str, int], world: int) -> str:
@@ -369,18 +375,8 @@ def end_to_end(bench: Bench, fleet: Fleet) -> bool:
     bench.look(f"{fleet.world:,} ranks")
     incident = only_incident(bench.state)
     asked = bench.state.requests(incident.incident)
-    count = sum(len(request.processes) for request in asked)
     print(f"incident: {incident.summary}\n  {incident.finding['why']}")
-    # The collector looks up twice a second who is to be asked.
-    pulled(bench, {request.host for request in asked})
-    size = sum(row["size"] for row in bench.state.evidence(incident.incident))
-    share = count / fleet.world
-    print(f"fetched: {count} ranks ({share:.2%}) from {len(asked)} relays, {size / 1e6:,.2f} MB")
-    bench.watch.tick()
-    bench.clock.lap("the watch finds the rows")
-    while not bench.watch._queue.empty():
-        bench.watch.publish_one(bench.watch._queue.get())
-    bench.clock.lap("load, diagnose and publish what was fetched")
+    fetch(bench, fleet.world, incident)
     incident = bench.state.incident(incident.incident)
     # Once an incident: what it goes on to see asks for nothing more.
     again = len(bench.state.requests(incident.incident)) == len(asked)

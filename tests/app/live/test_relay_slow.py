@@ -103,6 +103,9 @@ def test_rank_that_becomes_slow_is_accused_judged_by_rows_and_told_once(tiers: S
     tiers.tell()
     assert state.incident(incident.incident).closed is not None
     assert [event for event, _ in tiers.told] == ["opened", "closed"]
+    # Of a job that no relay tells of any more nothing is held.
+    relayed.tick([])
+    assert relayed.numbers["entities"] == relayed.numbers["series_bytes"] == 0
 
 
 def test_accused_are_told_with_doubt_where_no_rows_come_and_a_job_that_stands_is_another_incident(
